@@ -1,0 +1,34 @@
+# Every target works in a fresh clone on a machine with python3 (3.11 or later) and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+.PHONY: install figure test test-slow check bench clean
+
+install: $(READY)
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $(READY)
+
+figure: install
+	$(BIN)/sgdlimit figure --output figure.png --force
+
+test: install
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: install
+	$(BIN)/python benchmarks/simulators.py
+
+clean:
+	rm -rf $(VENV) figure.png figure.nc

@@ -1,0 +1,36 @@
+"""Frozen dataclasses that jax can look into.
+
+Numbers (λ, δ, τ, scales) are leaves, so changing them never recompiles; functions and sizes are structure.
+Rebuilding a tree inside jax skips `__post_init__`, so that checks run on the user's values only.
+"""
+
+import dataclasses
+from typing import Any, TypeVar
+
+import jax
+
+Cls = TypeVar("Cls", bound=type)
+
+
+def static(**kwargs: Any) -> Any:
+    """Declare a dataclass field as structure (hashable, compared at compile time)."""
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+def tree(cls: Cls) -> Cls:
+    """Register a frozen dataclass as a jax pytree."""
+    fields = dataclasses.fields(cls)
+    leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
+    structure = tuple(f.name for f in fields if f.metadata.get("static"))
+
+    def flatten(obj: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tuple(getattr(obj, n) for n in leaves), tuple(getattr(obj, n) for n in structure)
+
+    def unflatten(meta: tuple[Any, ...], data: tuple[Any, ...]) -> Any:
+        obj = object.__new__(cls)
+        for name, value in zip(structure + leaves, tuple(meta) + tuple(data), strict=True):
+            object.__setattr__(obj, name, value)
+        return obj
+
+    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+    return cls

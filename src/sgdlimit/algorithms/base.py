@@ -1,0 +1,167 @@
+"""The contract of an algorithm: its increment law over an interval, and its finite-size update.
+
+In the limit an algorithm enters only through the law of the increments Z_i of one training sample over
+[t_i, t_i + γ_i], with mean γ_i (`docs/notation.md`, increment laws). At finite size it is an update of θ.
+The theory and the simulation take the same object.
+"""
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..errors import real, reject
+from ..problem import Problem, fields
+from ..problem.entries import Entries
+
+
+class Batch(NamedTuple):
+    """Rows of data: x (B, d), r* (B, k), z (B,)."""
+
+    X: Any
+    r_star: Any
+    z: Any
+
+
+class StoredData(NamedTuple):
+    """A fixed training set (finite δ)."""
+
+    problem: Problem
+    X: Any
+    r_star: Any
+    z: Any
+
+    def batch(self, rows: Any, key: Any) -> Batch:
+        """The rows that were drawn."""
+        return Batch(self.X[rows], self.r_star[rows], self.z[rows])
+
+
+class FreshData(NamedTuple):
+    """Infinite data: every batch is new (δ = ∞)."""
+
+    problem: Problem
+    entries: Entries
+    theta_star: Any
+
+    def batch(self, rows: Any, key: Any) -> Batch:
+        """As many new rows as were asked for."""
+        data, noise = jax.random.split(key)
+        count, dim = rows.shape[0], self.theta_star.shape[0]
+        X = self.entries.sample(data, (count, dim)) / jnp.sqrt(dim)
+        return Batch(X, X @ self.theta_star, self.problem.sample_noise(noise, count))
+
+
+Data = StoredData | FreshData
+
+
+def forces(problem: Problem, t: Any, r: Any, batch: Batch | StoredData) -> Any:
+    """ℓ_t on every row, shape (rows, m)."""
+    return jax.vmap(lambda a, b, c: fields.force(problem, t, a, b, c))(r, batch.r_star, batch.z)
+
+
+def drifts(problem: Problem, t: Any, theta: Any) -> Any:
+    """h_t applied row-wise to θ, shape (d, m)."""
+    return jax.vmap(lambda v: fields.drift(problem, t, v))(theta)
+
+
+class Algorithm(abc.ABC):
+    """How weights are trained. Every subclass is final."""
+
+    independent: ClassVar[bool]
+    """Increments over disjoint intervals are independent."""
+    discrete: ClassVar[bool]
+    """The grid step is the algorithm's own step, not a discretisation."""
+    multi_pass_only: ClassVar[bool]
+    """Meaningless without a stored training set (δ = ∞)."""
+
+    # --- the increment law (theory) ---
+
+    @abc.abstractmethod
+    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+        """The state that increments over successive intervals share."""
+
+    @abc.abstractmethod
+    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+        """The next state and Z over [t, t + dt]; its shape was fixed at the start."""
+
+    def mean(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+        """E Z = γ, for every algorithm."""
+        return dt
+
+    @abc.abstractmethod
+    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+        """Var Z over [t, t + dt]."""
+
+    @property
+    @abc.abstractmethod
+    def noise_temperature(self) -> Any:
+        """τ of the diffusion that the algorithm has in the online and least-squares limits."""
+
+    # --- the finite-size update (simulation) ---
+
+    @abc.abstractmethod
+    def step_time(self, dim: int, dt: float) -> float:
+        """Time t = ηk/d that one update advances; `dt` is the step of the algorithms that have none of their own."""
+
+    @abc.abstractmethod
+    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+        """What updates first … first+count−1 draw in advance: rows of the batches, or None."""
+
+    @abc.abstractmethod
+    def start_updates(self, key: Any, data: Any) -> Any:
+        """The state that successive updates share."""
+
+    @abc.abstractmethod
+    def update(
+        self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any
+    ) -> tuple[Any, Any]:
+        """θ after one update, and the next state."""
+
+    @abc.abstractmethod
+    def check_simulation(self, problem: Problem, samples: int) -> None:
+        """Refuse what cannot be simulated, before any work."""
+
+
+class Weighted(Algorithm):
+    """An algorithm whose update is one explicit step with weights Z on the samples (`eq:sgf_disc`)."""
+
+    def step_time(self, dim: int, dt: float) -> float:
+        """The step itself."""
+        return dt
+
+    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+        """Nothing: increments are drawn step by step."""
+        return None
+
+    def start_updates(self, key: Any, data: Any) -> Any:
+        """The state of every sample's increments."""
+        n, d = data.X.shape
+        return self.start_increments(key, (n,), n / d)
+
+    def update(
+        self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any
+    ) -> tuple[Any, Any]:
+        """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ), Itô, left point."""
+        n, d = data.X.shape
+        state, Z = self.increments(state, key, t, dt, n / d)
+        ell = forces(data.problem, t, data.X @ theta, data)
+        step = dt * drifts(data.problem, t, theta) + data.X.T @ (Z[:, None] * ell) * (d / n)
+        return theta - step, state
+
+    def check_simulation(self, problem: Problem, samples: int) -> None:
+        """Needs a stored training set."""
+        needs_data(type(self).__name__, problem)
+
+
+def needs_data(name: str, problem: Problem) -> None:
+    """Refuse infinite data."""
+    if problem.infinite_data:
+        raise reject(
+            "sample_ratio", "inf", f"{name} needs a stored training set; simulate sl.SGD, or give a finite δ"
+        )
+
+
+def temperature(name: str, value: Any) -> None:
+    """Check τ."""
+    real(f"{name}.temperature", value, least=0, why="τ = η/B must be a number ≥ 0")

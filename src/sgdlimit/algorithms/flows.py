@@ -1,0 +1,105 @@
+"""Continuous-time algorithms: gradient flow and stochastic gradient flow."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import jax
+import jax.numpy as jnp
+
+from .._tree import tree
+from ..problem import Problem
+from .base import Algorithm, Weighted, drifts, forces, needs_data, temperature
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class GradientFlow(Algorithm):
+    """τ = 0: Z_i = γ_i. Simulated by the classical fourth-order Runge–Kutta step."""
+
+    independent: ClassVar[bool] = True
+    discrete: ClassVar[bool] = False
+    multi_pass_only: ClassVar[bool] = False
+
+    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+        """The shape alone."""
+        return jnp.ones(shape)
+
+    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+        """Z = γ."""
+        return state, dt * state
+
+    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+        """0."""
+        return 0.0 * dt
+
+    @property
+    def noise_temperature(self) -> Any:
+        """0."""
+        return 0.0
+
+    def step_time(self, dim: int, dt: float) -> float:
+        """The step of the integrator."""
+        return dt
+
+    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+        """Nothing."""
+        return None
+
+    def start_updates(self, key: Any, data: Any) -> Any:
+        """Nothing."""
+        return ()
+
+    def update(
+        self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any
+    ) -> tuple[Any, Any]:
+        """One RK4 step of dθ/dt = −h(θ) − Xᵀℓ/δ."""
+        delta = data.X.shape[0] / data.X.shape[1]
+
+        def velocity(s: Any, x: Any) -> Any:
+            ell = forces(data.problem, s, data.X @ x, data)
+            return -drifts(data.problem, s, x) - data.X.T @ ell / delta
+
+        k1 = velocity(t, theta)
+        k2 = velocity(t + dt / 2, theta + dt / 2 * k1)
+        k3 = velocity(t + dt / 2, theta + dt / 2 * k2)
+        k4 = velocity(t + dt, theta + dt * k3)
+        return theta + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4), state
+
+    def check_simulation(self, problem: Problem, samples: int) -> None:
+        """A flow on the population has no finite-size simulation here."""
+        needs_data("GradientFlow", problem)
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class SGF(Weighted):
+    """Stochastic gradient flow at temperature τ (`eq:sgf`): Z_i = γ_i + sqrt(τδγ_i) N(0, 1). Euler–Maruyama."""
+
+    temperature: float
+
+    independent: ClassVar[bool] = True
+    discrete: ClassVar[bool] = False
+    multi_pass_only: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        temperature("SGF", self.temperature)
+
+    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+        """The shape alone."""
+        return jnp.ones(shape)
+
+    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+        """Z = γ + sqrt(τδγ) N(0, 1)."""
+        normal = jax.random.normal(key, state.shape)
+        return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * normal
+
+    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+        """τδγ."""
+        return self.temperature * sample_ratio * dt
+
+    @property
+    def noise_temperature(self) -> Any:
+        """τ."""
+        return self.temperature

@@ -1,0 +1,170 @@
+"""SGD with small batches: fresh draws, and reshuffled epochs."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import jax
+import jax.numpy as jnp
+
+from .._tree import static, tree
+from ..errors import reject, whole
+from ..problem import Problem
+from .base import Algorithm, drifts, forces, temperature
+
+FLOYD_LIMIT = 64
+"""Batch size up to which Floyd's sampling (B² comparisons) beats sorting n random numbers."""
+
+
+class MiniBatch(Algorithm):
+    """An algorithm whose update is a step of size η = τB on B samples (`eq:sgd_planted`)."""
+
+    temperature: Any
+    batch_size: Any
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        temperature(name, self.temperature)
+        whole(f"{name}.batch_size", self.batch_size, least=1, why="B must be a whole number ≥ 1")
+
+    @property
+    def noise_temperature(self) -> Any:
+        """τ."""
+        return self.temperature
+
+    def step_time(self, dim: int, dt: float) -> float:
+        """η/d."""
+        return float(self.temperature) * self.batch_size / dim
+
+    def start_updates(self, key: Any, data: Any) -> Any:
+        """Nothing."""
+        return ()
+
+    def update(
+        self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any
+    ) -> tuple[Any, Any]:
+        """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B)."""
+        batch, problem = data.batch(draw, key), data.problem
+        ell = forces(problem, t, batch.X @ theta, batch)
+        gradient = drifts(problem, t, theta) / theta.shape[0] + batch.X.T @ ell / self.batch_size
+        return theta - self.temperature * self.batch_size * gradient, state
+
+    def check_simulation(self, problem: Problem, samples: int) -> None:
+        """τ > 0 and B ≤ n."""
+        name = type(self).__name__
+        if self.temperature == 0:
+            raise reject(
+                f"{name}.temperature", 0, "a learning rate of zero never moves; use sl.GradientFlow()"
+            )
+        if not problem.infinite_data and self.batch_size > samples:
+            raise reject(
+                f"{name}.batch_size",
+                self.batch_size,
+                f"it must be at most n = {samples}; lower it or raise dim",
+            )
+
+
+def without_replacement(key: Any, samples: int, count: int) -> Any:
+    """A uniform random subset of {0, …, samples−1} of the given size."""
+    if count > FLOYD_LIMIT:
+        return jax.random.permutation(key, samples)[:count]
+    # Floyd: for j = n−B … n−1 draw t ≤ j; take t, or j itself where t was taken before.
+    last = samples - count + jnp.arange(count)
+    picks = jax.random.randint(key, (count,), 0, last + 1)
+
+    def place(i: Any, chosen: Any) -> Any:
+        taken = jnp.any((chosen == picks[i]) & (jnp.arange(count) < i))
+        return chosen.at[i].set(jnp.where(taken, last[i], picks[i]))
+
+    return jax.lax.fori_loop(0, count, place, jnp.full(count, -1, dtype=picks.dtype))
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class SGD(MiniBatch):
+    """SGD as in `eq:sgd`: a fresh batch of B samples every step, learning rate η = τB.
+
+    In the limit a sample is drawn at rate 1/(τδ) and each draw moves Z by τδ: Z_i = τδ·Poisson(γ_i/(τδ)).
+    """
+
+    temperature: float
+    batch_size: int = static(default=1)
+
+    independent: ClassVar[bool] = True
+    discrete: ClassVar[bool] = False
+    multi_pass_only: ClassVar[bool] = False
+
+    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+        """The shape alone."""
+        return jnp.ones(shape)
+
+    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+        """Z = τδ·Poisson(γ/(τδ)); γ where τ = 0."""
+        jump = self.temperature * sample_ratio
+        safe = jnp.where(jump > 0, jump, 1.0)
+        count = jax.random.poisson(key, dt / safe, state.shape)
+        return state, jnp.where(jump > 0, safe * count, dt * state)
+
+    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+        """τδγ, as for SGF."""
+        return self.temperature * sample_ratio * dt
+
+    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+        """Rows of `count` batches, each drawn without replacement; update k uses its own key."""
+        keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(first + jnp.arange(count))
+        return jax.vmap(lambda k: without_replacement(k, samples, self.batch_size))(keys)
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class ShuffledSGD(MiniBatch):
+    """SGD over epochs, the data reshuffled before each: every sample is used exactly once an epoch.
+
+    Batches are cut from the endless stream of permutations; where B does not divide n, one batch in an epoch
+    straddles two of them. In the limit an epoch lasts τδ, and Z jumps by τδ once in it, at a uniform time.
+    """
+
+    temperature: float
+    batch_size: int = static(default=1)
+
+    independent: ClassVar[bool] = False
+    discrete: ClassVar[bool] = False
+    multi_pass_only: ClassVar[bool] = False
+
+    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+        """The key that fixes every epoch's jump times, and the number of jumps so far."""
+        return key, jnp.zeros(shape)
+
+    def _jumps(self, key: Any, t: Any, epoch: Any, shape: tuple[int, ...]) -> Any:
+        """Jumps up to time t: one for each finished epoch, and one where the current epoch's has come."""
+        whole_epochs = jnp.floor(t / epoch)
+        moment = jax.random.uniform(jax.random.fold_in(key, whole_epochs.astype(jnp.int32)), shape)
+        return whole_epochs + (moment < t / epoch - whole_epochs)
+
+    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+        """Z = τδ × jumps in (t, t + γ]; γ where τ = 0."""
+        base, before = state
+        jump = self.temperature * sample_ratio
+        safe = jnp.where(jump > 0, jump, 1.0)
+        after = self._jumps(base, jnp.asarray(t + dt), safe, before.shape)
+        return (base, after), jnp.where(jump > 0, safe * (after - before), dt * jnp.ones_like(before))
+
+    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+        """(τδ)² p(1−p) from each epoch that the interval covers in part, p the fraction covered."""
+        jump = self.temperature * sample_ratio
+        safe = jnp.where(jump > 0, jump, 1.0)
+        begin, end = t / safe, (t + dt) / safe
+        left, right = begin - jnp.floor(begin), end - jnp.floor(end)
+        same = jnp.floor(begin) == jnp.floor(end)
+        share = end - begin
+        spread = jnp.where(same, share * (1 - share), left * (1 - left) + right * (1 - right))
+        return jump**2 * spread
+
+    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+        """Rows of `count` batches from the stream of permutations."""
+        position = first * self.batch_size + jnp.arange(count * self.batch_size)
+        epoch, place = position // samples, position % samples
+        epochs = epoch[0] + jnp.arange(count * self.batch_size // samples + 2)
+        orders = jax.lax.map(lambda e: jax.random.permutation(jax.random.fold_in(key, e), samples), epochs)
+        return orders[epoch - epoch[0], place].reshape(count, self.batch_size)

@@ -1,0 +1,96 @@
+"""SGD whose batch is a fraction of the data set: discrete time, `dt` is the step."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import jax
+import jax.numpy as jnp
+
+from .._tree import tree
+from ..errors import real, reject
+from .base import Weighted
+
+
+def _fraction(name: str, value: Any) -> None:
+    if real(f"{name}.batch_fraction", value, above=0, why="b must be a fraction in (0, 1]") > 1:
+        raise reject(f"{name}.batch_fraction", value, "b must be a fraction in (0, 1]")
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class ProportionalSGD(Weighted):
+    """Every sample joins every batch with probability b: Z_i = γ_i·Bernoulli(b)/b (Mignacco et al. 2020)."""
+
+    batch_fraction: float
+
+    independent: ClassVar[bool] = True
+    discrete: ClassVar[bool] = True
+    multi_pass_only: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _fraction("ProportionalSGD", self.batch_fraction)
+
+    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+        """The shape alone."""
+        return jnp.ones(shape)
+
+    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+        """Z = γ·Bernoulli(b)/b."""
+        chosen = jax.random.bernoulli(key, self.batch_fraction, state.shape)
+        return state, dt * chosen / self.batch_fraction
+
+    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+        """γ²(1/b − 1)."""
+        return dt**2 * (1 / self.batch_fraction - 1)
+
+    @property
+    def noise_temperature(self) -> Any:
+        """None: a proportional batch has no diffusion limit."""
+        return None
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class PersistentSGD(Weighted):
+    """Proportional batches whose members stay: Z_i = γ_i·s_i/b, s a 0/1 Markov chain of mean b.
+
+    Over a step γ: P(0→1) = b(1−e^{−γ/τ_p}), P(1→0) = (1−b)(1−e^{−γ/τ_p}); τ_p is the correlation time.
+    """
+
+    batch_fraction: float
+    correlation_time: float
+
+    independent: ClassVar[bool] = False
+    discrete: ClassVar[bool] = True
+    multi_pass_only: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _fraction("PersistentSGD", self.batch_fraction)
+        real(
+            "PersistentSGD.correlation_time",
+            self.correlation_time,
+            above=0,
+            why="τ_p must be a positive time",
+        )
+
+    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+        """s_0, stationary."""
+        return jax.random.bernoulli(key, self.batch_fraction, shape)
+
+    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+        """Z = γ s/b, then one move of the chain over γ."""
+        b = self.batch_fraction
+        refresh = -jnp.expm1(-dt / self.correlation_time)
+        to_one = jnp.where(state, 1 - (1 - b) * refresh, b * refresh)
+        return jax.random.bernoulli(key, to_one), dt * state / b
+
+    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+        """γ²(1/b − 1)."""
+        return dt**2 * (1 / self.batch_fraction - 1)
+
+    @property
+    def noise_temperature(self) -> Any:
+        """None: a proportional batch has no diffusion limit."""
+        return None

@@ -1,0 +1,217 @@
+"""Ridge regression in the limit (`prop:dmft_ridge`): Volterra equations on the Marchenko–Pastur law."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from .. import grid
+from ..algorithms import SGD, SGF, Algorithm, GradientFlow
+from ..errors import DivergenceWarning, reject
+from ..problem import Constant, Linear, Noise, NoPenalty, Problem, Ridge, Square
+from ..results import Solution, Variable
+from ..results.provenance import provenance
+from . import volterra
+from .spectrum import Spectrum, marchenko_pastur, stable_temperature
+
+
+def ridge_strength(problem: Problem) -> float:
+    """λ of a square-loss problem, or an error that says which limit does apply."""
+    elsewhere = "least_squares covers Square() with Ridge(λ) or NoPenalty(), width 1"
+    if not isinstance(problem.loss, Square) or problem.width != 1:
+        raise reject("problem.loss", type(problem.loss).__name__, f"{elsewhere}; for other losses simulate, or sl.online")
+    if not isinstance(problem.labels, Linear | Noise):
+        raise reject("problem.labels", type(problem.labels).__name__, "least_squares needs Linear() or Noise() labels")
+    if isinstance(problem.penalty, Ridge):
+        return float(problem.penalty.strength)
+    if isinstance(problem.penalty, NoPenalty):
+        return 0.0
+    raise reject("problem.penalty", type(problem.penalty).__name__, elsewhere)
+
+
+def temperature_of(algorithm: Algorithm) -> float:
+    """τ of an algorithm that least squares covers: only two moments of the increments enter."""
+    if not isinstance(algorithm, GradientFlow | SGF | SGD):
+        name = getattr(algorithm, "__name__", type(algorithm).__name__)
+        raise reject("algorithm", name, "least_squares covers GradientFlow(), SGF(τ) and SGD(τ); simulate the others")
+    return float(algorithm.noise_temperature)
+
+
+def shrink(x: np.ndarray, ridge: float, u: Any) -> np.ndarray:
+    """(1 − e^{−(x+λ)u})/(x+λ), entire in x: u where x + λ = 0. Axes (times, x)."""
+    total = x + ridge
+    product = np.multiply.outer(np.asarray(u, dtype=np.float64), total)
+    return np.divide(-np.expm1(-product), total, out=np.broadcast_to(np.asarray(u)[..., None], product.shape).astype(float), where=total > 0)
+
+
+def least_squares(
+    problem: Problem,
+    algorithm: Algorithm,
+    t_max: float | None = None,
+    *,
+    times: Any = None,
+    kernels: bool = False,
+) -> Solution:
+    """Exact learning curves of SGD, SGF or gradient flow on ridge regression.
+
+    Train and test error, overlap and norm at `times` (default: 51 points up to `t_max`), for any δ, τ, λ, start
+    and schedule. `kernels=True` adds the two-time functions C_theta, R_theta, R_ell and Gamma.
+    """
+    ridge, tau = ridge_strength(problem), temperature_of(algorithm)
+    t = grid.resolve(t_max, times)
+    delta = problem.sample_ratio
+    speed = None if isinstance(problem.schedule, Constant) else _speed(problem)
+    longest = float(t[-1]) if speed is None else float(np.max(np.abs(speed(np.linspace(0, t[-1], 1025)))) * t[-1])
+    mu = marchenko_pastur(delta, longest)
+    x = mu.nodes
+    gram, noise = _moments(problem)
+    start2, mixed, teacher2 = gram[0, 0], gram[0, 1], gram[1, 1]
+
+    def filters(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """θ = keep·θ⁰ + (1 − left)·θ* + …: what is left of start and teacher, and the noise filter."""
+        s = shrink(x, ridge, u)
+        return np.exp(-np.multiply.outer(u, x + ridge)), 1 - x * s, s
+
+    def spread(u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Per eigenvalue, noiseless part: E(θ−θ*)(θ'−θ*), and the label noise that is not yet fitted."""
+        (keep, left, s), (keep_, left_, s_) = filters(u), filters(v)
+        signal = start2 * keep * keep_ - mixed * (keep * left_ + left * keep_) + teacher2 * left * left_
+        return signal + noise / delta * x * s * s_, left * left_
+
+    def source(u: np.ndarray) -> np.ndarray:
+        """train₀ (`eq:dmft_ridge_train0`); δ = ∞ leaves σ² whole."""
+        keep, left, _ = filters(u)
+        signal = start2 * keep**2 - 2 * mixed * keep * left + teacher2 * left**2
+        unfitted = noise / delta * left**2
+        return (x * signal + unfitted) @ mu.weights + noise * (1 - 1 / delta)
+
+    curve = volterra.solve(source, 2 * (x + ridge), mu.weights * x**2, tau, t, speed)
+    u = curve.flow_time
+    parameter, _ = spread(u, u)
+    excess = parameter @ mu.weights + curve.memory @ (mu.weights * x)  # E(θ−θ*)²: `eq:dmft_ridge_test0` + τ H₁∗train
+    toward, overlap = _overlaps(problem, mu, ridge, u)
+    test = excess + noise
+    norm = excess + 2 * toward - teacher2
+    variables = {
+        "train_loss": Variable(("time",), curve.train / 2),
+        "test_loss": Variable(("time",), test / 2),
+        "train_error": Variable(("time",), curve.train),
+        "test_error": Variable(("time",), test),
+        "norm": Variable(("time", "student", "student_"), norm[:, None, None]),
+    }
+    coords = {"time": t, "student": np.arange(1), "student_": np.arange(1)}
+    if problem.k:
+        variables["overlap"] = Variable(("time", "student", "teacher"), overlap[:, None, :])
+        coords["teacher"] = np.arange(problem.k)
+    if kernels:
+        pace = np.ones(len(t)) if speed is None else speed(t)
+        variables |= _two_time(mu, ridge, delta, u, pace, curve.memory, toward, teacher2, spread)
+        coords["earlier"] = t
+    limit = stable_temperature(delta, ridge)
+    status, message = "complete", ""
+    if not np.all(np.isfinite(curve.train)):
+        keep = int(np.argmin(np.isfinite(curve.train)))
+        status, message = "diverged", divergence_words(tau, limit, f"t = {t[keep]:.4g}")
+        warnings.warn(message, DivergenceWarning, stacklevel=2)
+        variables, coords = _cut(variables, coords, keep)
+    elif tau >= limit:
+        message = f"grows without bound: τ = {tau:g} is at or above the largest stable temperature {limit:.4g}"
+    about = provenance(
+        "least squares (Volterra)",
+        problem,
+        algorithm,
+        options={"t_max": float(t[-1]), "kernels": kernels},
+        status=status,
+        message=message,
+        diagnostics={"stable_temperature": limit, "quadrature_nodes": len(x)},
+    )
+    return Solution(variables, coords, about)
+
+
+def divergence_words(tau: float | None, limit: float | None, when: str) -> str:
+    """One sentence: when it diverged, and the largest stable temperature where it is known."""
+    words = f"diverged at {when}"
+    if tau is not None and limit is not None:
+        side = "above" if tau > limit else "below"
+        words += f"; τ = {tau:g} is {side} {limit:.4g}, the largest stable temperature of this least-squares problem"
+        if tau <= limit:
+            words += ": take smaller steps (batch_size or dt)"
+    return words
+
+
+def _speed(problem: Problem) -> Any:
+    import jax
+
+    schedule = jax.jit(jax.vmap(lambda s: problem.schedule(s) * jax.numpy.ones(())))
+
+    def speed(t: np.ndarray) -> np.ndarray:
+        with jax.enable_x64(True):
+            return np.asarray(schedule(np.asarray(t, dtype=np.float64)))
+
+    return speed
+
+
+def _moments(problem: Problem) -> tuple[np.ndarray, float]:
+    """Second moments of (θ⁰, teacher as the labels see it), and E z²."""
+    gram = problem.gram()
+    seen = np.zeros((2, 1 + problem.k))
+    seen[0, 0] = 1
+    if isinstance(problem.labels, Linear):
+        seen[1, 1:] = 1
+    return seen @ gram @ seen.T, float(problem.noise_law.moments(1)[1][0, 0])
+
+
+def _overlaps(problem: Problem, mu: Spectrum, ridge: float, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """E[θ·(teacher seen by the labels)] and E[θ θ*_b] for each teacher unit."""
+    gram = problem.gram()
+    fitted = (mu.nodes * shrink(mu.nodes, ridge, u)) @ mu.weights
+    kept = np.exp(-np.multiply.outer(u, mu.nodes + ridge)) @ mu.weights
+    seen = np.ones(problem.k) if isinstance(problem.labels, Linear) else np.zeros(problem.k)
+    each = np.multiply.outer(fitted, seen @ gram[1:, 1:]) + np.multiply.outer(kept, gram[0, 1:])
+    return each @ seen, each
+
+
+def _two_time(
+    mu: Spectrum,
+    ridge: float,
+    delta: float,
+    u: np.ndarray,
+    pace: np.ndarray,
+    memory: np.ndarray,
+    toward: np.ndarray,
+    teacher2: float,
+    spread: Any,
+) -> dict[str, Variable]:
+    """`lem:dmft_ridge_solution`: R_θ = K_0, R_ℓ = −K_1/δ, C_θ from C*_θ. Retarded kernels vanish for t < t'."""
+    x, w = mu
+    count = len(u)
+    correlation, response, ell = np.empty((count, count)), np.zeros((count, count)), np.zeros((count, count))
+    for i in range(count):
+        past = slice(0, i + 1)
+        decay = np.exp(-np.multiply.outer(u[i] - u[past], x + ridge))
+        response[i, past] = decay @ w
+        ell[i, past] = -pace[i] * pace[past] * (decay @ (w * x)) / delta
+        free, _ = spread(np.full(i + 1, u[i]), u[past])
+        star = free @ w + (decay * memory[past]) @ (w * x)
+        correlation[i, past] = correlation[past, i] = star + toward[i] + toward[past] - teacher2
+    dims = ("time", "earlier", "student", "student_")
+    kernels = {"C_theta": correlation, "R_theta": response, "R_ell": ell}
+    variables = {name: Variable(dims, value[:, :, None, None]) for name, value in kernels.items()}
+    variables["Gamma"] = Variable(("time", "student", "student_"), pace[:, None, None].copy())
+    return variables
+
+
+def _cut(variables: dict[str, Variable], coords: dict[str, Any], keep: int) -> tuple[dict[str, Variable], dict[str, Any]]:
+    """Only the times before the divergence."""
+
+    def cut(variable: Variable) -> Variable:
+        values = variable.values
+        for axis, dim in enumerate(variable.dims):
+            if dim in ("time", "earlier"):
+                values = np.take(values, np.arange(keep), axis=axis)
+        return Variable(variable.dims, values)
+
+    shorter = {name: value[:keep] if name in ("time", "earlier") else value for name, value in coords.items()}
+    return {name: cut(v) for name, v in variables.items()}, shorter
+
+

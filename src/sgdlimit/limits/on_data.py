@@ -1,0 +1,149 @@
+"""Least squares on the user's own matrix: homogenised SGD (Paquette et al.), with the matrix's own eigenvalues."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from .. import grid
+from ..algorithms import SGF
+from ..errors import DivergenceWarning, real, reject
+from ..results import Solution, Variable
+from ..results.provenance import provenance
+from . import volterra
+from .least_squares import divergence_words, shrink
+from .spectrum import stable_temperature_on
+
+SCALE_RANGE = (0.25, 4.0)
+"""Mean squared row norm that counts as 'about 1'."""
+LARGEST_ROW = 25.0
+"""A row whose squared norm exceeds the mean by this factor would dominate the noise, which the theory averages."""
+
+
+def as_matrix(argument: str, X: Any) -> np.ndarray:
+    """A float64 matrix from numpy, pandas, scipy.sparse, or anything with an array interface."""
+    if hasattr(X, "toarray"):
+        X = X.toarray()
+    try:
+        matrix = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise reject(argument, type(X).__name__, f"it must hold numbers only ({error}); encode categories first") from None
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise reject(argument, f"shape {matrix.shape}", "it must be a matrix: one row a sample, one column a feature")
+    if not np.all(np.isfinite(matrix)):
+        raise reject(argument, "NaN or infinite entries", "impute or drop them first")
+    return matrix
+
+
+def as_targets(argument: str, y: Any, rows: int) -> np.ndarray:
+    """A float64 vector with one entry a row."""
+    try:
+        vector = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise reject(argument, type(y).__name__, f"it must hold numbers only ({error})") from None
+    if vector.ndim == 2 and vector.shape[1] == 1:
+        vector = vector[:, 0]
+    if vector.shape != (rows,):
+        raise reject(argument, f"shape {vector.shape}", f"it must have one entry for each of the {rows} rows")
+    if not np.all(np.isfinite(vector)):
+        raise reject(argument, "NaN or infinite entries", "impute or drop them first")
+    return vector
+
+
+def check_scale(X: np.ndarray) -> None:
+    """Rows of norm about 1, none that dominates."""
+    squares = np.sum(X**2, axis=1)
+    mean = float(squares.mean())
+    remedy = "divide X by np.sqrt(np.mean(np.sum(X**2, axis=1)))"
+    if not SCALE_RANGE[0] <= mean <= SCALE_RANGE[1]:
+        raise reject("X", f"mean squared row norm {mean:.4g}", f"rows must have norm about 1: {remedy}")
+    largest = float(squares.max()) / mean
+    if largest > LARGEST_ROW:
+        row = int(squares.argmax())
+        raise reject(
+            "X", f"row {row} with {largest:.3g} times the mean squared norm", "no row may dominate: rescale or drop it"
+        )
+
+
+def read_data(X: Any, y: Any, X_test: Any, y_test: Any) -> tuple[np.ndarray, np.ndarray, Any, Any]:
+    """The user's training and test arrays, checked; `None, None` where there is no test set."""
+    X = as_matrix("X", X)
+    y = as_targets("y", y, len(X))
+    if (X_test is None) != (y_test is None):
+        raise reject("X_test", "only one of X_test and y_test", "give both or neither")
+    if X_test is None:
+        return X, y, None, None
+    X_test = as_matrix("X_test", X_test)
+    if X_test.shape[1] != X.shape[1]:
+        raise reject("X_test", f"{X_test.shape[1]} columns", f"X has {X.shape[1]}")
+    return X, y, X_test, as_targets("y_test", y_test, len(X_test))
+
+
+def least_squares_on_data(
+    X: Any,
+    y: Any,
+    temperature: float = 0.0,
+    ridge: float = 0.0,
+    t_max: float | None = None,
+    *,
+    X_test: Any = None,
+    y_test: Any = None,
+    times: Any = None,
+) -> Solution:
+    """Learning curves of SGD at temperature τ on ½(Xθ−y)² + ½λ|θ|²/d, from θ = 0, for this very matrix.
+
+    Rows of X should have norm about 1 and no row should dominate. The noiseless part is exact; the noise uses the
+    average squared residual for every sample, which is exact when residuals are well mixed (large n and d).
+    Time is t = ηk/d. Train (and, given X_test and y_test, test) error is the mean squared residual.
+    """
+    X, y, X_test, y_test = read_data(X, y, X_test, y_test)
+    check_scale(X)
+    tau = real("temperature", temperature, least=0, why="τ = η/B must be a number ≥ 0")
+    lam = real("ridge", ridge, least=0, why="λ must be a number ≥ 0")
+    t = grid.resolve(t_max, times)
+    n, d = X.shape
+    delta = n / d
+    left, singular, right = np.linalg.svd(X, full_matrices=False)
+    x = singular**2 / delta  # eigenvalues of A = XᵀX/δ
+    target = left.T @ y
+    outside = max(float(y @ y - target @ target), 0.0)  # what no θ can fit
+
+    def weights_at(u: np.ndarray) -> np.ndarray:
+        """Noiseless θ in the eigenbasis, (times, Q)."""
+        return shrink(x, lam, u) * (singular * target / delta)
+
+    def source(u: np.ndarray) -> np.ndarray:
+        return (np.sum((weights_at(u) * singular - target) ** 2, axis=1) + outside) / n
+
+    curve = volterra.solve(source, 2 * (x + lam), x**2 / d, tau, t)
+    theta = weights_at(t)
+    noise = curve.memory * x  # variance of each mode
+    norm = (np.sum(theta**2, axis=1) + noise.sum(axis=1)) / d
+    values = {"train_loss": curve.train / 2, "train_error": curve.train}
+    if X_test is not None:
+        modes = X_test @ right.T
+        mean = np.mean((theta @ modes.T - y_test) ** 2, axis=1)
+        values["test_error"] = mean + noise @ np.mean(modes**2, axis=0)
+        values["test_loss"] = values["test_error"] / 2
+    limit = stable_temperature_on(x, np.full(len(x), 1 / d), lam)
+    status, message = "complete", ""
+    keep = len(t)
+    if not np.all(np.isfinite(curve.train)):
+        keep = int(np.argmin(np.isfinite(curve.train)))
+        status, message = "diverged", divergence_words(tau, limit, f"t = {t[keep]:.4g}")
+        warnings.warn(message, DivergenceWarning, stacklevel=2)
+    elif tau >= limit:
+        message = f"grows without bound: τ = {tau:g} is at or above the largest stable temperature {limit:.4g}"
+    variables = {name: Variable(("time",), value[:keep]) for name, value in values.items()}
+    variables["norm"] = Variable(("time", "student", "student_"), norm[:keep, None, None])
+    coords = {"time": t[:keep], "student": np.arange(1), "student_": np.arange(1)}
+    about = provenance(
+        "least squares on data (homogenised SGD)",
+        None,
+        SGF(tau),
+        options={"samples": n, "dim": d, "ridge": lam, "t_max": float(t[-1])},
+        status=status,
+        message=message,
+        diagnostics={"stable_temperature": limit},
+    )
+    return Solution(variables, coords, about)

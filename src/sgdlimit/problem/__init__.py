@@ -1,0 +1,42 @@
+"""What is learned: `Problem` and the words it is written in."""
+
+from .labels import Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
+from .laws import Law, Normal, Point, Rademacher, SparseNormal, Uniform
+from .losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Square, TwoLayer
+from .penalties import NoPenalty, Penalty, Quartic, Ridge, SmoothL1
+from .problem import Problem
+from .schedules import Constant, CosineDecay, PowerDecay, Schedule
+from .vector_field import VectorField
+
+__all__ = [
+    "Constant",
+    "CosineDecay",
+    "Exponential",
+    "Huber",
+    "Labels",
+    "Law",
+    "Linear",
+    "Logistic",
+    "Logit",
+    "Loss",
+    "NoPenalty",
+    "Noise",
+    "Normal",
+    "Penalty",
+    "Point",
+    "PowerDecay",
+    "Problem",
+    "Quartic",
+    "Rademacher",
+    "Ridge",
+    "Schedule",
+    "Sign",
+    "SmoothHinge",
+    "SmoothL1",
+    "SparseNormal",
+    "Square",
+    "TwoLayer",
+    "TwoLayerLabels",
+    "Uniform",
+    "VectorField",
+]

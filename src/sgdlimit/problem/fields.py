@@ -1,0 +1,98 @@
+"""The one place where autodiff turns a Problem into ℓ, ∇ℓ, ∇²ℓ, h, ∇h.
+
+Every function takes one sample in canonical shapes, r: (m,), r*: (k,), z: (), θ: (m,), and is to be vmapped.
+Users see scalars where a width is 1 and None where there is no teacher.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from .vector_field import VectorField
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+
+def as_user(v: Any) -> Any:
+    """The user's view of a vector: a scalar for width 1, None for width 0."""
+    return None if v.shape[0] == 0 else v[0] if v.shape[0] == 1 else v
+
+
+def label(problem: "Problem", r_star: Any, z: Any) -> Any:
+    """y = f(r*, z)."""
+    return problem.labels(as_user(r_star), z)
+
+
+def loss(problem: "Problem", r: Any, r_star: Any, z: Any) -> Any:
+    """L(r, y)."""
+    rule = problem.loss.loss if isinstance(problem.loss, VectorField) else problem.loss
+    assert rule is not None
+    return rule(as_user(r), label(problem, r_star, z))
+
+
+def force(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
+    """ℓ_t(r, r*; z) = s(t) ∇_r L, shape (m,) (`eq:sgd_planted`)."""
+    if isinstance(problem.loss, VectorField):
+        value = jnp.reshape(problem.loss.at(t, as_user(r), as_user(r_star), z), r.shape)
+    else:
+        value = jax.grad(loss, argnums=1)(problem, r, r_star, z)
+    return problem.schedule(t) * value
+
+
+def force_r(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
+    """∇_r ℓ_t, shape (m, m): derivative index last."""
+    return jax.jacfwd(force, argnums=2)(problem, t, r, r_star, z)
+
+
+def force_r_star(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
+    """∇_{r*} ℓ_t, shape (m, k). Meaningful where `problem.labels.smooth`."""
+    return jax.jacfwd(force, argnums=3)(problem, t, r, r_star, z)
+
+
+def force_rr(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
+    """∇²_r ℓ_t, shape (m, m, m) (`eq:D_ell`)."""
+    return jax.jacfwd(force_r, argnums=2)(problem, t, r, r_star, z)
+
+
+def drift(problem: "Problem", t: Any, theta: Any) -> Any:
+    """h_t(θ) = s(t) ∇H, shape (m,)."""
+    if isinstance(problem.penalty, VectorField):
+        value = jnp.reshape(problem.penalty.at(t, as_user(theta)), theta.shape)
+    else:
+        penalty = problem.penalty
+        value = jax.grad(lambda v: penalty(as_user(v)))(theta)
+    return problem.schedule(t) * value
+
+
+def drift_theta(problem: "Problem", t: Any, theta: Any) -> Any:
+    """∇_θ h_t, shape (m, m)."""
+    return jax.jacfwd(drift, argnums=2)(problem, t, theta)
+
+
+LINEARITY_SCALES = (1e-2, 0.3, 1.0, 10.0, 100.0)
+"""Sizes of θ at which a penalty is tested for linearity of its gradient."""
+
+
+def linear_drift(problem: "Problem", times: Any) -> bool:
+    """Whether h_t(θ) = Λ_t θ: found by evaluation, so that a user's quadratic penalty counts too.
+
+    Compared at random points of several sizes and at the given times, to a relative 1e-5 (float32).
+    """
+    m = problem.width
+    direction = jax.random.normal(jax.random.key(0), (8, m))
+    points = jnp.concatenate([scale * direction for scale in LINEARITY_SCALES])
+    probe_times = jnp.asarray([times[0], times[len(times) // 2], times[-1]], dtype=points.dtype)
+
+    def mismatch(t: Any) -> Any:
+        at_zero = drift(problem, t, jnp.zeros(m))
+        slope = drift_theta(problem, t, jnp.zeros(m))
+        value = jax.vmap(lambda v: drift(problem, t, v))(points)
+        size = jnp.linalg.norm(points, axis=1) * (jnp.max(jnp.abs(slope)) + 1e-30)
+        curved = jnp.linalg.norm(value - points @ slope.T, axis=1) / jnp.maximum(size, 1e-30)
+        flat = jnp.max(jnp.abs(value)) == 0
+        return jnp.where(flat, 0.0, jnp.maximum(jnp.max(curved), jnp.max(jnp.abs(at_zero)) > 0))
+
+    worst = jax.jit(lambda ts: jnp.max(jax.vmap(mismatch)(ts)))(probe_times)
+    return bool(worst < 1e-5)

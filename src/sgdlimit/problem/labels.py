@@ -1,0 +1,165 @@
+"""Labels y = f(r*, z): what the teacher says about a sample.
+
+Contract: `labels(r_star, z)` is a scalar; `binary` says that it is ±1; `planted` that it needs a teacher;
+`smooth` that it can be differentiated in `r_star`; `noise(law)` is the law of z it needs, given the user's.
+"""
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from .._tree import static, tree
+from ..errors import real, reject
+from .laws import EntryLaw, PlusLogistic
+
+
+class LabelRule(abc.ABC):
+    """What every label rule offers."""
+
+    binary: Any
+    planted: Any
+    smooth: Any
+
+    @abc.abstractmethod
+    def __call__(self, r_star: Any, z: Any) -> Any:
+        """The label y, a scalar."""
+
+    @abc.abstractmethod
+    def noise(self, law: EntryLaw) -> EntryLaw:
+        """The law of z, given the one the user chose."""
+
+
+@tree
+@dataclass(frozen=True)
+class Linear(LabelRule):
+    """y = r* + z (the sum over teacher units, if there are several)."""
+
+    binary: ClassVar = False
+    planted: ClassVar = True
+    smooth: ClassVar = True
+
+    def __call__(self, r_star: Any, z: Any) -> Any:
+        """r* + z."""
+        return jnp.sum(r_star) + z
+
+    def noise(self, law: EntryLaw) -> EntryLaw:
+        """As chosen."""
+        return law
+
+
+@tree
+@dataclass(frozen=True)
+class Sign(LabelRule):
+    """y = sign(r* + z)."""
+
+    binary: ClassVar = True
+    planted: ClassVar = True
+    smooth: ClassVar = False
+
+    def __call__(self, r_star: Any, z: Any) -> Any:
+        """±1; a zero counts as +1, so that a label is always ±1."""
+        return jnp.where(jnp.sum(r_star) + z >= 0, 1.0, -1.0)
+
+    def noise(self, law: EntryLaw) -> EntryLaw:
+        """As chosen."""
+        return law
+
+
+@tree
+@dataclass(frozen=True)
+class Logit(LabelRule):
+    """Random label: y = +1 with probability 1/(1 + exp(−slope·r* − z)), −1 otherwise; z is the user's noise.
+
+    Drawn as sign(slope·r* + z'), z' being z plus a standard logistic variable.
+    """
+
+    slope: float = 1.0
+
+    binary: ClassVar = True
+    planted: ClassVar = True
+    smooth: ClassVar = False
+
+    def __post_init__(self) -> None:
+        real("Logit.slope", self.slope, above=0, why="it must be a positive number")
+
+    def __call__(self, r_star: Any, z: Any) -> Any:
+        """The sign of the teacher's log-odds plus the logistic variable in z."""
+        return jnp.where(self.slope * jnp.sum(r_star) + z >= 0, 1.0, -1.0)
+
+    def noise(self, law: EntryLaw) -> EntryLaw:
+        """The user's noise plus the logistic variable that makes the label random."""
+        return PlusLogistic(law)
+
+
+@tree
+@dataclass(frozen=True)
+class Noise(LabelRule):
+    """y = z: labels that know no teacher (the un-planted setting). `binary=True` for z = ±1."""
+
+    binary: bool = static(default=False)
+
+    planted: ClassVar = False
+    smooth: ClassVar = True
+
+    def __call__(self, r_star: Any, z: Any) -> Any:
+        """z."""
+        return z
+
+    def noise(self, law: EntryLaw) -> EntryLaw:
+        """As chosen."""
+        return law
+
+
+@tree
+@dataclass(frozen=True)
+class TwoLayerLabels(LabelRule):
+    """y = Σ_a readout_a·activation(r*_a) + z: a two-layer teacher."""
+
+    activation: Callable[..., Any] = static()
+    readout: Any = 1.0
+
+    binary: ClassVar = False
+    planted: ClassVar = True
+    smooth: ClassVar = True
+
+    def __post_init__(self) -> None:
+        if not callable(self.activation):
+            raise reject("TwoLayerLabels.activation", repr(self.activation), "it must be a function")
+
+    def __call__(self, r_star: Any, z: Any) -> Any:
+        """The teacher network's output plus z."""
+        return jnp.sum(jnp.asarray(self.readout) * self.activation(r_star)) + z
+
+    def noise(self, law: EntryLaw) -> EntryLaw:
+        """As chosen."""
+        return law
+
+
+@tree
+@dataclass(frozen=True)
+class Labels(LabelRule):
+    """The user's rule: `fn(r_star, z) -> y` in jax.numpy. `r_star` is None when there is no teacher.
+
+    Say `binary=True` for labels ±1 (zero–one error), `smooth=False` if fn jumps in `r_star`.
+    """
+
+    fn: Callable[..., Any] = static()
+    binary: bool = static(default=False)
+    smooth: bool = static(default=True)
+
+    planted: ClassVar = False  # fn decides: it is traced with r_star=None when there is no teacher
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise reject("Labels.fn", repr(self.fn), "it must be a function fn(r_star, z) -> y in jax.numpy")
+
+    def __call__(self, r_star: Any, z: Any) -> Any:
+        """The user's function."""
+        return self.fn(r_star, z)
+
+    def noise(self, law: EntryLaw) -> EntryLaw:
+        """As chosen."""
+        return law

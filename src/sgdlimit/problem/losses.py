@@ -1,0 +1,161 @@
+"""Losses L(r, y): what is minimised. Derivatives come from autodiff (`fields`).
+
+Contract: `loss(r, y)` is a scalar, twice differentiable in `r`; `loss.predict(r)` is the prediction or the score
+whose sign is the class, None where the width leaves it open; `loss.error` scores it, None for the default.
+"""
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from .._tree import static, tree
+from ..errors import real, reject
+
+
+class LossLike(abc.ABC):
+    """What every loss offers."""
+
+    predict: Any
+    error: Any
+
+    @abc.abstractmethod
+    def __call__(self, r: Any, y: Any) -> Any:
+        """L(r, y), a scalar."""
+
+
+def identity(r: Any) -> Any:
+    """The prediction of a linear model is its pre-activation."""
+    return r
+
+
+@tree
+@dataclass(frozen=True)
+class Square(LossLike):
+    """½(r−y)²."""
+
+    predict: ClassVar = staticmethod(identity)
+    error: ClassVar = None
+
+    def __call__(self, r: Any, y: Any) -> Any:
+        """½(r−y)²."""
+        return 0.5 * (r - y) ** 2
+
+
+@tree
+@dataclass(frozen=True)
+class Logistic(LossLike):
+    """log(1 + exp(−y r)), y = ±1."""
+
+    predict: ClassVar = staticmethod(identity)
+    error: ClassVar = None
+
+    def __call__(self, r: Any, y: Any) -> Any:
+        """log(1 + exp(−y r)), without overflow."""
+        return jax.nn.softplus(-y * r)
+
+
+@tree
+@dataclass(frozen=True)
+class Huber(LossLike):
+    """½(r−y)² within `threshold` of the label, linear beyond."""
+
+    threshold: float = 1.0
+
+    predict: ClassVar = staticmethod(identity)
+    error: ClassVar = None
+
+    def __post_init__(self) -> None:
+        real("Huber.threshold", self.threshold, above=0, why="it must be a positive number")
+
+    def __call__(self, r: Any, y: Any) -> Any:
+        """The clipped-gradient form: its derivative is clip(r−y, ±threshold)."""
+        inside = jnp.clip(r - y, -self.threshold, self.threshold)
+        return inside * (r - y) - 0.5 * inside**2
+
+
+@tree
+@dataclass(frozen=True)
+class SmoothHinge(LossLike):
+    """The hinge max(0, 1 − y r), rounded over a width `smoothing`: s·log(1 + exp((1 − y r)/s))."""
+
+    smoothing: float = 0.2
+
+    predict: ClassVar = staticmethod(identity)
+    error: ClassVar = None
+
+    def __post_init__(self) -> None:
+        real("SmoothHinge.smoothing", self.smoothing, above=0, why="it must be a positive number")
+
+    def __call__(self, r: Any, y: Any) -> Any:
+        """Softplus of the margin's deficit."""
+        return self.smoothing * jax.nn.softplus((1.0 - y * r) / self.smoothing)
+
+
+@tree
+@dataclass(frozen=True)
+class Exponential(LossLike):
+    """exp(−y r), y = ±1 (boosting)."""
+
+    predict: ClassVar = staticmethod(identity)
+    error: ClassVar = None
+
+    def __call__(self, r: Any, y: Any) -> Any:
+        """exp(−y r)."""
+        return jnp.exp(-y * r)
+
+
+@tree
+@dataclass(frozen=True)
+class Loss(LossLike):
+    """The user's loss: `fn(r, y) -> scalar` in jax.numpy.
+
+    `predict(r)` and `error(prediction, y)` define the reported error. Without them the prediction is `r` itself
+    (width 1 only), and the error is zero–one for binary labels and (prediction − y)² otherwise.
+    """
+
+    fn: Callable[..., Any] = static()
+    predict: Callable[..., Any] | None = static(default=None)
+    error: Callable[..., Any] | None = static(default=None)
+
+    def __post_init__(self) -> None:
+        for name in ("fn", "predict", "error"):
+            value = getattr(self, name)
+            if not callable(value) and (name == "fn" or value is not None):
+                raise reject(f"Loss.{name}", repr(value), "it must be a function written in jax.numpy")
+
+    def __call__(self, r: Any, y: Any) -> Any:
+        """The user's function."""
+        return self.fn(r, y)
+
+
+@tree
+@dataclass(frozen=True)
+class TwoLayer(LossLike):
+    """A two-layer network with a fixed second layer: `loss(readout · activation(r), y)`.
+
+    `readout` is one number per hidden unit; the default 1 gives the committee machine of Saad and Solla.
+    """
+
+    activation: Callable[..., Any] = static()
+    loss: LossLike = Square()
+    readout: Any = 1.0
+
+    error: ClassVar = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.activation):
+            raise reject(
+                "TwoLayer.activation", repr(self.activation), "it must be a function such as jax.nn.relu"
+            )
+
+    def predict(self, r: Any) -> Any:
+        """Σ_a readout_a · activation(r_a)."""
+        return jnp.sum(jnp.asarray(self.readout) * self.activation(r))
+
+    def __call__(self, r: Any, y: Any) -> Any:
+        """The inner loss at the network's output."""
+        return self.loss(self.predict(r), y)

@@ -1,0 +1,65 @@
+"""The one place that names what is measured: ψ(r, y) on samples, ψ(θ, θ*) on weights."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+
+from . import fields
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+SampleObservable = Callable[[Any, Any, Any], Any]
+
+UNITS = {
+    "train_loss": "mean of L over the training samples, penalty not included",
+    "test_loss": "mean of L over fresh samples, penalty not included",
+    "train_error": "mean error over the training samples",
+    "test_error": "mean error over fresh samples",
+    "overlap": "θᵀθ*/d",
+    "norm": "θᵀθ/d",
+    "C_theta": "E[θ(t) θ(t')ᵀ]",
+    "R_theta": "E[∂θ(t)/∂u(t')]",
+    "R_ell": "E[∂ℓ(t)/∂w(t')]",
+    "Gamma": "E[∇_r ℓ(t)]",
+    "theta": "weights, one row per coordinate",
+    "theta_star": "teacher weights",
+    "r": "pre-activations of the training samples",
+    "r_star": "teacher pre-activations of the training samples",
+    "z": "label noise of the training samples",
+    "time": "t = ηk/d",
+}
+"""What each variable of a result means; stored beside it as `long_name`."""
+
+
+def zero_one(prediction: Any, y: Any) -> Any:
+    """1 for the wrong sign, ½ for a score of exactly zero."""
+    return 0.5 * (1.0 - jnp.sign(prediction) * jnp.sign(y))
+
+
+def squared(prediction: Any, y: Any) -> Any:
+    """(prediction − y)²."""
+    return (prediction - y) ** 2
+
+
+def error_kind(problem: "Problem") -> str:
+    """Which error is reported: 'custom', 'zero-one' or 'squared'."""
+    if problem.loss.error is not None:
+        return "custom"
+    return "zero-one" if problem.labels.binary else "squared"
+
+
+def on_samples(problem: "Problem") -> dict[str, SampleObservable]:
+    """`loss` and `error` as functions of (r, r*, z) in canonical shapes, those that the problem defines."""
+    observables: dict[str, SampleObservable] = {}
+    if problem.has_loss:
+        observables["loss"] = lambda r, r_star, z: fields.loss(problem, r, r_star, z)
+    predict = problem.predict
+    if predict is not None:
+        score = {"custom": problem.loss.error, "zero-one": zero_one, "squared": squared}[error_kind(problem)]
+        assert score is not None
+        observables["error"] = lambda r, r_star, z: score(
+            predict(fields.as_user(r)), fields.label(problem, r_star, z)
+        )
+    return observables

@@ -1,0 +1,98 @@
+"""Penalties H(θ) on one row of the weights. Contract: `penalty(theta)` is a differentiable scalar."""
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+from .._tree import static, tree
+from ..errors import real, reject
+
+
+class PenaltyLike(abc.ABC):
+    """What every penalty offers."""
+
+    @abc.abstractmethod
+    def __call__(self, theta: Any) -> Any:
+        """H(θ), a scalar."""
+
+
+def _strength(name: str, value: Any) -> None:
+    real(f"{name}.strength", value, least=0, why="it must be a number λ ≥ 0")
+
+
+@tree
+@dataclass(frozen=True)
+class NoPenalty(PenaltyLike):
+    """H = 0."""
+
+    def __call__(self, theta: Any) -> Any:
+        """0."""
+        return 0.0 * jnp.sum(theta)
+
+
+@tree
+@dataclass(frozen=True)
+class Ridge(PenaltyLike):
+    """½λ|θ|²."""
+
+    strength: float
+
+    def __post_init__(self) -> None:
+        _strength("Ridge", self.strength)
+
+    def __call__(self, theta: Any) -> Any:
+        """½λ|θ|²."""
+        return 0.5 * self.strength * jnp.sum(theta**2)
+
+
+@tree
+@dataclass(frozen=True)
+class SmoothL1(PenaltyLike):
+    """λ Σ (sqrt(θ² + s²) − s): the absolute value, rounded over a width `smoothing` = s."""
+
+    strength: float
+    smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        _strength("SmoothL1", self.strength)
+        real("SmoothL1.smoothing", self.smoothing, above=0, why="it must be a positive number")
+
+    def __call__(self, theta: Any) -> Any:
+        """λ Σ (sqrt(θ² + s²) − s)."""
+        return self.strength * jnp.sum(jnp.sqrt(theta**2 + self.smoothing**2) - self.smoothing)
+
+
+@tree
+@dataclass(frozen=True)
+class Quartic(PenaltyLike):
+    """¼λ Σ θ⁴."""
+
+    strength: float
+
+    def __post_init__(self) -> None:
+        _strength("Quartic", self.strength)
+
+    def __call__(self, theta: Any) -> Any:
+        """¼λ Σ θ⁴."""
+        return 0.25 * self.strength * jnp.sum(theta**4)
+
+
+@tree
+@dataclass(frozen=True)
+class Penalty(PenaltyLike):
+    """The user's penalty: `fn(theta) -> scalar` in jax.numpy."""
+
+    fn: Callable[..., Any] = static()
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise reject(
+                "Penalty.fn", repr(self.fn), "it must be a function fn(theta) -> scalar in jax.numpy"
+            )
+
+    def __call__(self, theta: Any) -> Any:
+        """The user's function."""
+        return self.fn(theta)

@@ -1,0 +1,241 @@
+"""What is learned: data law, labels, loss, penalty, start."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._tree import static, tree
+from ..errors import InputError, reject, whole
+from . import fields
+from .labels import LabelRule, Linear
+from .laws import EntryLaw, Point
+from .losses import LossLike, identity
+from .penalties import NoPenalty, PenaltyLike
+from .schedules import Constant, ScheduleLike
+from .vector_field import VectorField
+
+
+@tree
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A learning problem in the limit n, d → ∞, n/d → δ.
+
+    loss: L(r, y), or a VectorField ℓ_t(r, r*; z).
+    labels: y = f(r*, z).
+    penalty: H(θ), or a VectorField h_t(θ).
+    sample_ratio: δ = n/d; math.inf for infinite data (one-pass SGD).
+    teacher, noise, init: laws of a coordinate of θ*, of z, of a coordinate of θ⁰; teacher=None: labels from z alone.
+    width, teacher_width: m and k; k = m unless said otherwise.
+    schedule: s(t), a factor on ℓ and h.
+    """
+
+    loss: LossLike | VectorField
+    labels: LabelRule = field(default_factory=Linear)
+    penalty: PenaltyLike | VectorField = field(default_factory=NoPenalty)
+    sample_ratio: float
+    teacher: EntryLaw | None = None
+    noise: EntryLaw = field(default_factory=Point)
+    init: EntryLaw = field(default_factory=Point)
+    width: int = static(default=1)
+    teacher_width: int | None = static(default=None)
+    schedule: ScheduleLike = field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        _kind("loss", self.loss, (LossLike, VectorField), "sl.Loss(fn) with fn(r, y) -> scalar")
+        _kind("labels", self.labels, LabelRule, "sl.Labels(fn) with fn(r_star, z) -> y")
+        _kind("penalty", self.penalty, (PenaltyLike, VectorField), "sl.Penalty(fn) with fn(theta) -> scalar")
+        _kind("noise", self.noise, EntryLaw, "sl.Law(fn) with fn(key, shape) -> array")
+        _kind("init", self.init, EntryLaw, "sl.Law(fn) with fn(key, shape) -> array")
+        _kind("schedule", self.schedule, ScheduleLike, "sl.Schedule(fn) with fn(t) -> factor")
+        if self.teacher is not None:
+            _kind("teacher", self.teacher, EntryLaw, "sl.Law(fn) with fn(key, shape) -> array")
+        try:
+            ratio = float(self.sample_ratio)
+        except (TypeError, ValueError):
+            ratio = math.nan
+        if not ratio > 0:
+            raise reject(
+                "sample_ratio", self.sample_ratio, "δ = n/d must be positive; math.inf means infinite data"
+            )
+        object.__setattr__(self, "sample_ratio", ratio)
+        whole("width", self.width, least=1, why="m must be a whole number ≥ 1")
+        if self.teacher_width is not None:
+            whole("teacher_width", self.teacher_width, least=1, why="k must be a whole number ≥ 1, or None")
+        if self.teacher is None and self.labels.planted:
+            name = type(self.labels).__name__
+            raise reject(
+                "teacher",
+                None,
+                f"labels={name}() read a teacher; give one (sl.Normal(1.0)) or use sl.Noise()",
+            )
+        self._check_shapes()
+
+    @property
+    def k(self) -> int:
+        """Teacher width; 0 when there is no teacher."""
+        if self.teacher is None:
+            return 0
+        return self.width if self.teacher_width is None else self.teacher_width
+
+    @property
+    def infinite_data(self) -> bool:
+        """Whether every step sees fresh samples."""
+        return math.isinf(self.sample_ratio)
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether a loss is reported (a VectorField need not have one)."""
+        return not isinstance(self.loss, VectorField) or self.loss.loss is not None
+
+    @property
+    def predict(self) -> Callable[..., Any] | None:
+        """The prediction as a function of r; None where width and loss leave it open."""
+        if self.loss.predict is None and self.width == 1 and not isinstance(self.loss, VectorField):
+            return identity
+        return self.loss.predict
+
+    @property
+    def noise_law(self) -> EntryLaw:
+        """The law of z that the labels need."""
+        return self.labels.noise(self.noise)
+
+    def sample_weights(self, key: Any, dim: int) -> tuple[jax.Array, jax.Array]:
+        """θ⁰ (d, m) and θ* (d, k)."""
+        start, teacher = jax.random.split(key)
+        theta = self.init.sample(start, (dim, self.width))
+        if self.teacher is None:
+            return theta, jnp.zeros((dim, 0))
+        return theta, self.teacher.sample(teacher, (dim, self.k))
+
+    def sample_noise(self, key: Any, count: int) -> jax.Array:
+        """z (count,)."""
+        return self.noise_law.sample(key, (count,))
+
+    def gram(self) -> np.ndarray:
+        """G: second moments of one row of (θ⁰, θ*), shape (m+k, m+k)."""
+        mean, start = self.init.moments(self.width)
+        if self.teacher is None:
+            return start
+        teacher_mean, teacher = self.teacher.moments(self.k)
+        cross = np.outer(mean, teacher_mean)
+        return np.block([[start, cross], [cross.T, teacher]])
+
+    def _check_shapes(self) -> None:
+        """Trace every function once, abstractly: wrong shapes and non-jax code surface here, before any work."""
+        m, k = self.width, self.k
+        r, r_star, z = _abstract(m), _abstract(k), jax.ShapeDtypeStruct((), jnp.float32)
+        for name, law, size in (("init", self.init, m), ("teacher", self.teacher, k)):
+            if isinstance(law, Point) and np.ndim(law.value) and np.size(law.value) != size:
+                raise reject(f"{name}=Point", law.value, f"it must be one number, or {size} (the width)")
+        _scalar("labels", lambda a, b: fields.label(self, a, b), r_star, z, hint=_shape_hint("r_star", k))
+        if isinstance(self.loss, VectorField):
+            field_of = self.loss
+            _shaped(
+                "loss",
+                lambda a, b, c: field_of.at(0.0, fields.as_user(a), fields.as_user(b), c),
+                m,
+                r,
+                r_star,
+                z,
+            )
+        if self.has_loss:
+            hint = _shape_hint("r", m)
+            if m > 1:
+                hint += "; for a network use sl.TwoLayer(activation)"
+            _scalar("loss", lambda a, b, c: fields.loss(self, a, b, c), r, r_star, z, hint=hint)
+        predict = self.predict
+        if predict is not None:
+            _scalar("loss.predict", lambda a: predict(fields.as_user(a)), r, hint=_shape_hint("r", m))
+        if isinstance(self.penalty, VectorField):
+            drift_of = self.penalty
+            _shaped("penalty", lambda a: drift_of.at(0.0, fields.as_user(a)), m, r)
+        else:
+            penalty = self.penalty
+            _scalar("penalty", lambda a: penalty(fields.as_user(a)), r, hint=_shape_hint("theta", m))
+        _scalar("schedule", lambda t: jnp.asarray(self.schedule(t)), z, hint="t is a scalar")
+
+
+def check_start(problem: Problem) -> None:
+    """Refuse a problem whose loss or field is not finite at the start, on 256 samples of the limit law."""
+    gram = problem.gram()
+    m, k = problem.width, problem.k
+    values, vectors = np.linalg.eigh(gram)
+    root = vectors * np.sqrt(np.clip(values, 0, None))
+    samples = jnp.asarray(np.random.default_rng(0).standard_normal((256, m + k)) @ root.T, dtype=jnp.float32)
+    z = problem.sample_noise(jax.random.key(0), 256)
+
+    @jax.jit
+    def evaluate(problem: Problem, w: Any, z: Any) -> tuple[Any, Any, Any]:
+        r, r_star = w[:, :m], w[:, m:]
+        y = jax.vmap(lambda b, c: fields.label(problem, b, c))(r_star, z)
+        force = jax.vmap(lambda a, b, c: fields.force(problem, 0.0, a, b, c))(r, r_star, z)
+        value = jnp.zeros(len(z))
+        if problem.has_loss:
+            value = jax.vmap(lambda a, b, c: fields.loss(problem, a, b, c))(r, r_star, z)
+        return y, value, force
+
+    y, value, force = (np.asarray(v) for v in evaluate(problem, samples, z))
+    remedy = "it must be finite at the start; change the loss, the labels or init"
+    if not np.all(np.isfinite(y)):
+        raise reject(
+            "labels", y[~np.isfinite(y)][0], "a label is not finite at the start; change labels or noise"
+        )
+    if problem.labels.binary and not np.all(np.abs(y) == 1):
+        raise reject(
+            "labels",
+            y[np.abs(y) != 1][0],
+            "binary labels must be ±1; set binary=False or noise=Rademacher(1)",
+        )
+    if not np.all(np.isfinite(value)):
+        raise reject("loss", f"L = {value[~np.isfinite(value)][0]}", remedy)
+    if not np.all(np.isfinite(force)):
+        raise reject("loss", f"gradient {force[~np.isfinite(force)][0]}", remedy)
+
+
+def _abstract(size: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((size,), jnp.float32)
+
+
+def _kind(argument: str, value: Any, kind: Any, remedy: str) -> None:
+    if not isinstance(value, kind):
+        given = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+        raise reject(argument, given, f"it must be one of the built-ins or {remedy}")
+
+
+def _shape_hint(name: str, size: int) -> str:
+    if size == 0:
+        return f"{name} is None: there is no teacher"
+    return f"{name} is a scalar" if size == 1 else f"{name} has shape ({size},)"
+
+
+def _trace(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str) -> Any:
+    try:
+        return jax.eval_shape(fn, *shapes)
+    except InputError:
+        raise
+    except Exception as error:
+        first = str(error).strip().splitlines() or [""]
+        raise reject(
+            argument, f"{type(error).__name__}: {first[0]}", f"it must be written in jax.numpy ({hint})"
+        ) from error
+
+
+def _scalar(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str) -> None:
+    out = _trace(argument, fn, *shapes, hint=hint)
+    shape = getattr(out, "shape", None)
+    if shape != ():
+        raise reject(argument, f"a result of shape {shape}", f"it must return a scalar ({hint})")
+
+
+def _shaped(argument: str, fn: Callable[..., Any], size: int, *shapes: Any) -> None:
+    out = _trace(argument, fn, *shapes, hint="see sl.VectorField")
+    wanted = () if size == 1 else (size,)
+    if getattr(out, "shape", None) not in (wanted, (size,)):
+        raise reject(
+            argument, f"a field of shape {getattr(out, 'shape', None)}", f"it must have shape {wanted}"
+        )

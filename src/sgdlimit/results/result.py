@@ -1,0 +1,193 @@
+"""`Solution` (a theory) and `Runs` (a simulation): the same labelled arrays, with and without a trial axis.
+
+The arrays are plain numpy, so that the core needs no xarray; `.dataset` builds the xarray view when asked.
+"""
+
+import abc
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import numpy as np
+
+from ..problem.observables import UNITS
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class Variable(NamedTuple):
+    """An array and the names of its axes."""
+
+    dims: tuple[str, ...]
+    values: np.ndarray
+
+
+@dataclass(frozen=True, repr=False)
+class Result(abc.ABC):
+    """Labelled arrays and where they come from.
+
+    variables: arrays by name; coords: the values along an axis, where it has any.
+    about: plain words: method, problem, algorithm, seed, version, options, status, message, diagnostics.
+    """
+
+    variables: Mapping[str, Variable]
+    coords: Mapping[str, np.ndarray]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The array of one variable or coordinate."""
+        return self.coords[name] if name in self.coords else self.variables[name].values
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.variables or name in self.coords
+
+    @property
+    def time(self) -> np.ndarray:
+        """Recorded times t = ηk/d."""
+        return self.coords["time"]
+
+    @property
+    def status(self) -> str:
+        """'complete', 'diverged', ...: how the computation ended."""
+        return self.about.get("status", "complete")
+
+    @property
+    def message(self) -> str:
+        """Why it ended so, in words."""
+        return self.about.get("message", "")
+
+    @property
+    def success(self) -> bool:
+        """Whether every requested time was reached."""
+        return self.status == "complete"
+
+    @property
+    def problem(self) -> Any:
+        """The Problem, rebuilt from the stored words; None if it held a function of the user's."""
+        from ..describe import problem_from_words, rebuild
+
+        return rebuild(self.about.get("problem"), problem_from_words)
+
+    @property
+    def algorithm(self) -> Any:
+        """The algorithm, rebuilt from the stored words."""
+        from ..describe import algorithm_from_words, rebuild
+
+        return rebuild(self.about.get("algorithm"), algorithm_from_words)
+
+    @cached_property
+    def dataset(self) -> "xarray.Dataset":
+        """The same arrays as an `xarray.Dataset`."""
+        import xarray
+
+        data = {n: (v.dims, v.values, {"long_name": _meaning(n)}) for n, v in self.variables.items()}
+        coords = {n: (n, v, {"long_name": UNITS.get(n, n)}) for n, v in self.coords.items()}
+        return xarray.Dataset(data, coords, {"title": self._title()})
+
+    def save(self, path: str | Path) -> Path:
+        """Write netCDF; a file already there is replaced at once or not at all."""
+        from .storage import save
+
+        return save(self, path)
+
+    @abc.abstractmethod
+    def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard error of one variable along time."""
+
+    @abc.abstractmethod
+    def _title(self) -> str:
+        """One line that says what this is."""
+
+    def _lines(self) -> list[tuple[str, str]]:
+        problem = self.about.get("problem") or {}
+        algorithm = self.about.get("algorithm") or {}
+        lines = [
+            ("problem", _phrase(problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init"))),
+            ("algorithm", _call(algorithm)),
+            ("time", f"{len(self.time)} points from {self.time[0]:g} to {self.time[-1]:g}"),
+        ]
+        for name, (dims, values) in self.variables.items():
+            if name.endswith("_stderr"):
+                continue
+            text = f"({', '.join(dims)})"
+            if dims[-1:] == ("time",) and values.size:
+                mean, error = self.curve(name)
+                last = f"{mean[-1]:.5g}" + (f" ± {error[-1]:.2g}" if error[-1] > 0 else "")
+                text += f"  {mean[0]:.5g} → {last}"
+            lines.append((name, text))
+        lines.append(("ended", self.status + (f": {self.message}" if self.message else "")))
+        return [(key, text) for key, text in lines if text]
+
+    def __repr__(self) -> str:
+        width = max(len(key) for key, _ in self._lines())
+        return "\n".join([f"<{self._title()}>", *(f"  {k:<{width}}  {v}" for k, v in self._lines())])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(k)}</th><td style='text-align:left'>{html.escape(v)}</td></tr>"
+            for k, v in self._lines()
+        )
+        return f"<strong>{html.escape(self._title())}</strong><table>{rows}</table>"
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Solution(Result):
+    """A theoretical prediction; a Monte Carlo variable `x` has `x_stderr` beside it."""
+
+    def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The variable and its Monte Carlo error (zero for an exact one)."""
+        values = self[name]
+        error = self.variables.get(f"{name}_stderr")
+        return values, np.zeros_like(values) if error is None else error.values
+
+    def _title(self) -> str:
+        return f"Solution: {self.about.get('method', 'theory')}"
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Runs(Result):
+    """Independent runs at finite size; the first axis of every recorded variable is `trial`."""
+
+    @property
+    def trials(self) -> int:
+        """Number of independent runs."""
+        return len(self.coords["trial"])
+
+    def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Mean over trials and its standard error (infinite for a single trial, which cannot know it)."""
+        values = np.asarray(self[name], dtype=np.float64)
+        mean = values.mean(axis=0)
+        if len(values) < 2:
+            return mean, np.full_like(mean, np.inf)
+        return mean, values.std(axis=0, ddof=1) / np.sqrt(len(values))
+
+    def _title(self) -> str:
+        options = self.about.get("options", {})
+        size = ", ".join(f"{key}={options[key]}" for key in ("dim", "samples") if options.get(key) is not None)
+        return f"Runs: {self.trials} trials" + (f", {size}" if size else "")
+
+
+def _meaning(name: str) -> str:
+    if name.endswith("_stderr"):
+        return f"standard error of {name.removesuffix('_stderr')}"
+    return UNITS.get(name, name)
+
+
+def _call(words: Any) -> str:
+    """'Ridge(strength=0.1)' from stored words."""
+    if isinstance(words, dict) and "function" in words:
+        return words["function"]
+    if not isinstance(words, dict) or "name" not in words:
+        return "" if words is None else str(words)
+    inside = ", ".join(f"{k}={_call(v)}" for k, v in words.items() if k != "name" and v is not None)
+    return f"{words['name']}({inside})"
+
+
+def _phrase(words: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    return ", ".join(f"{key} {_call(words[key])}" for key in keys if words.get(key) is not None)
