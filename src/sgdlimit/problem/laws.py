@@ -95,7 +95,7 @@ class Point(EntryLaw):
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """The value, repeated."""
-        return jnp.broadcast_to(jnp.asarray(self.value), shape)
+        return jnp.broadcast_to(jnp.asarray(self.value, dtype=jnp.zeros(()).dtype), shape)
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """The value and its outer product."""

@@ -160,6 +160,18 @@ class Problem:
         _scalar("schedule", lambda t: jnp.asarray(self.schedule(t)), z, hint="t is a scalar")
 
 
+@jax.jit
+def _at_start(problem: Problem, w: Any, z: Any) -> tuple[Any, Any, Any]:
+    """Labels, losses and fields at t = 0."""
+    r, r_star = w[:, : problem.width], w[:, problem.width :]
+    y = jax.vmap(lambda b, c: fields.label(problem, b, c))(r_star, z)
+    force = jax.vmap(lambda a, b, c: fields.force(problem, 0.0, a, b, c))(r, r_star, z)
+    value = jnp.zeros(len(z))
+    if problem.has_loss:
+        value = jax.vmap(lambda a, b, c: fields.loss(problem, a, b, c))(r, r_star, z)
+    return y, value, force
+
+
 def check_start(problem: Problem) -> None:
     """Refuse a problem whose loss or field is not finite at the start, on 256 samples of the limit law."""
     gram = problem.gram()
@@ -169,17 +181,7 @@ def check_start(problem: Problem) -> None:
     samples = jnp.asarray(np.random.default_rng(0).standard_normal((256, m + k)) @ root.T, dtype=jnp.float32)
     z = problem.sample_noise(jax.random.key(0), 256)
 
-    @jax.jit
-    def evaluate(problem: Problem, w: Any, z: Any) -> tuple[Any, Any, Any]:
-        r, r_star = w[:, :m], w[:, m:]
-        y = jax.vmap(lambda b, c: fields.label(problem, b, c))(r_star, z)
-        force = jax.vmap(lambda a, b, c: fields.force(problem, 0.0, a, b, c))(r, r_star, z)
-        value = jnp.zeros(len(z))
-        if problem.has_loss:
-            value = jax.vmap(lambda a, b, c: fields.loss(problem, a, b, c))(r, r_star, z)
-        return y, value, force
-
-    y, value, force = (np.asarray(v) for v in evaluate(problem, samples, z))
+    y, value, force = (np.asarray(v) for v in _at_start(problem, samples, z))
     remedy = "it must be finite at the start; change the loss, the labels or init"
     if not np.all(np.isfinite(y)):
         raise reject(

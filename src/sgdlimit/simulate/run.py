@@ -100,11 +100,10 @@ def simulate(
     plan, step = _plan(algorithm, problem, dim, samples, dt, grid.resolve(t_max, times), snapshots)
     check_start(problem)
     root = jax.random.key(whole("seed", seed, least=0, why="it must be a whole number ≥ 0"))
-    generate = jax.jit(lambda p, key: build(p, law, dim, samples, fresh, key))
 
     def prepare(index: int) -> tuple[Trial, Any, Keys]:
         key = jax.random.fold_in(root, index)
-        trial, theta = generate(problem, jax.random.fold_in(key, 0))
+        trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0))
         return trial, theta, _keys(key)
 
     options = {

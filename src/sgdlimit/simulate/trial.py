@@ -1,5 +1,6 @@
 """One trial: its data, its weights, its fresh samples, and what is measured on them."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +34,7 @@ class Trial(NamedTuple):
     test: GaussianTest | RowsTest | None
 
 
+@partial(jax.jit, static_argnums=(2, 3, 4))
 def build(problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any) -> tuple[Trial, Any]:
     """A trial with its own data, and θ⁰. `samples` is n, 0 for infinite data; `fresh` counts the test samples."""
     data_key, weight_key, noise_key, test_key, test_noise_key = jax.random.split(key, 5)
