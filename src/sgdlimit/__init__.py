@@ -1,70 +1,55 @@
 """sgdlimit: exact high-dimensional learning curves of SGD, beside real SGD runs.
 
 Describe a problem once; predict its learning curves in the limit n, d → ∞ and run SGD on it at finite size.
+Names are imported when first used, so that `import sgdlimit` and the command line start at once.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import grid
 from ._version import __version__
-from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
-from .errors import DivergenceWarning, InputError
-from .limits import least_squares, least_squares_on_data, online
-from .problem import (
-    Constant,
-    CosineDecay,
-    Exponential,
-    Huber,
-    Labels,
-    Law,
-    Linear,
-    Logistic,
-    Logit,
-    Loss,
-    Noise,
-    NoPenalty,
-    Normal,
-    Penalty,
-    Point,
-    PowerDecay,
-    Problem,
-    Quartic,
-    Rademacher,
-    Ridge,
-    Schedule,
-    Sign,
-    SmoothHinge,
-    SmoothL1,
-    SparseNormal,
-    Square,
-    TwoLayer,
-    TwoLayerLabels,
-    Uniform,
-    VectorField,
-)
-from .problem.entries import SparseEntries
-from .results import Runs, Solution, load
-from .simulate import simulate, simulate_on_data
 
 if TYPE_CHECKING:
-    from . import plot
-    from .compare import Report, compare
-
-_LAZY = {"plot": (".plot", None), "compare": (".compare", "compare"), "Report": (".compare", "Report")}
-
-
-def __getattr__(name: str) -> Any:
-    """Pictures and comparisons are imported when first used."""
-    if name not in _LAZY:
-        raise AttributeError(f"module 'sgdlimit' has no attribute {name!r}")
-    import importlib
-
-    module, attribute = _LAZY[name]
-    loaded = importlib.import_module(module, __name__)
-    value = loaded if attribute is None else getattr(loaded, attribute)
-    globals()[name] = value
-    return value
-
+    from . import grid, plot
+    from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
+    from .comparison import Report, compare
+    from .errors import DivergenceWarning, InputError
+    from .limits import least_squares, least_squares_on_data, online
+    from .problem import (
+        Constant,
+        CosineDecay,
+        Exponential,
+        Huber,
+        Labels,
+        Law,
+        Linear,
+        Logistic,
+        Logit,
+        Loss,
+        Noise,
+        NoPenalty,
+        Normal,
+        Penalty,
+        Point,
+        PowerDecay,
+        Problem,
+        Quartic,
+        Rademacher,
+        Ridge,
+        Schedule,
+        Sign,
+        SmoothHinge,
+        SmoothL1,
+        SparseEntries,
+        SparseNormal,
+        Square,
+        TwoLayer,
+        TwoLayerLabels,
+        Uniform,
+        VectorField,
+    )
+    from .results import Runs, Solution, load
+    from .simulation import simulate, simulate_on_data
 
 __all__ = [
     "SGD",
@@ -96,8 +81,6 @@ __all__ = [
     "Report",
     "Ridge",
     "Runs",
-    "SGD",
-    "SGF",
     "Schedule",
     "ShuffledSGD",
     "Sign",
@@ -122,3 +105,22 @@ __all__ = [
     "simulate",
     "simulate_on_data",
 ]
+
+_ROOMS = ("errors", "problem", "algorithms", "limits", "simulation", "results", "comparison")
+"""Where public names live, in the order in which data walks through the house."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("grid", "plot"):
+        return importlib.import_module(f".{name}", __name__)
+    if name in __all__:
+        for room in _ROOMS:
+            value = getattr(importlib.import_module(f".{room}", __name__), name, None)
+            if value is not None:
+                globals()[name] = value
+                return value
+    raise AttributeError(f"module 'sgdlimit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -177,3 +177,10 @@ def rebuild(words: dict[str, Any] | None, make: Callable[[dict[str, Any]], Any])
         return make(words)
     except InputError:
         return None
+
+
+def short(value: Any) -> str:
+    """A default value as the user would write it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return f"{type(value).__name__}()"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -40,15 +40,11 @@ def resolve(t_max: Any = None, times: Any = None) -> np.ndarray:
     if grid.ndim != 1 or grid.size < 1 or not np.all(np.isfinite(grid)):
         raise reject("times", f"shape {grid.shape}", "it must be a one-dimensional array of finite numbers")
     if grid[0] < 0 or np.any(np.diff(grid) <= 0):
-        raise reject(
-            "times", grid, "it must increase strictly and start at 0 or later; sort it with np.unique"
-        )
+        raise reject("times", grid, "it must increase strictly and start at 0 or later; sort it with np.unique")
     if t_max is not None:
         t_max = real("t_max", t_max, above=0, why="it must be a positive time (t = ηk/d)")
         if grid[-1] > t_max:
-            raise reject(
-                "times", grid[-1], f"the last time lies beyond t_max = {t_max:g}; drop t_max or raise it"
-            )
+            raise reject("times", grid[-1], f"the last time lies beyond t_max = {t_max:g}; drop t_max or raise it")
     if grid[-1] <= 0:
         raise reject("times", grid, "the last time must be positive")
     return grid

@@ -113,9 +113,7 @@ class Algorithm(abc.ABC):
         """The state that successive updates share."""
 
     @abc.abstractmethod
-    def update(
-        self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any
-    ) -> tuple[Any, Any]:
+    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
         """θ after one update, and the next state."""
 
     @abc.abstractmethod
@@ -139,9 +137,7 @@ class Weighted(Algorithm):
         n, d = data.X.shape
         return self.start_increments(key, (n,), n / d)
 
-    def update(
-        self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any
-    ) -> tuple[Any, Any]:
+    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
         """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ), Itô, left point."""
         n, d = data.X.shape
         state, Z = self.increments(state, key, t, dt, n / d)
@@ -157,9 +153,7 @@ class Weighted(Algorithm):
 def needs_data(name: str, problem: Problem) -> None:
     """Refuse infinite data."""
     if problem.infinite_data:
-        raise reject(
-            "sample_ratio", "inf", f"{name} needs a stored training set; simulate sl.SGD, or give a finite δ"
-        )
+        raise reject("sample_ratio", "inf", f"{name} needs a stored training set; simulate sl.SGD, or give a finite δ")
 
 
 def temperature(name: str, value: Any) -> None:

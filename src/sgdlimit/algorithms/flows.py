@@ -50,9 +50,7 @@ class GradientFlow(Algorithm):
         """Nothing."""
         return ()
 
-    def update(
-        self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any
-    ) -> tuple[Any, Any]:
+    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
         """One RK4 step of dθ/dt = −h(θ) − Xᵀℓ/δ."""
         delta = data.X.shape[0] / data.X.shape[1]
 

@@ -39,9 +39,7 @@ class MiniBatch(Algorithm):
         """Nothing."""
         return ()
 
-    def update(
-        self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any
-    ) -> tuple[Any, Any]:
+    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
         """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B)."""
         batch, problem = data.batch(draw, key), data.problem
         ell = forces(problem, t, batch.X @ theta, batch)
@@ -52,9 +50,7 @@ class MiniBatch(Algorithm):
         """τ > 0 and B ≤ n."""
         name = type(self).__name__
         if self.temperature == 0:
-            raise reject(
-                f"{name}.temperature", 0, "a learning rate of zero never moves; use sl.GradientFlow()"
-            )
+            raise reject(f"{name}.temperature", 0, "a learning rate of zero never moves; use sl.GradientFlow()")
         if not problem.infinite_data and self.batch_size > samples:
             raise reject(
                 f"{name}.batch_size",

@@ -19,7 +19,11 @@ def ridge_strength(problem: Problem) -> float:
     """λ of a square-loss problem, or an error that says which limit does apply."""
     elsewhere = "least_squares covers Square() with Ridge(λ) or NoPenalty(), width 1"
     if not isinstance(problem.loss, Square) or problem.width != 1:
-        raise reject("problem.loss", type(problem.loss).__name__, f"{elsewhere}; for other losses simulate, or sl.online")
+        raise reject(
+            "problem.loss",
+            type(problem.loss).__name__,
+            f"{elsewhere}; for other losses simulate, or sl.online",
+        )
     if not isinstance(problem.labels, Linear | Noise):
         raise reject("problem.labels", type(problem.labels).__name__, "least_squares needs Linear() or Noise() labels")
     if isinstance(problem.penalty, Ridge):
@@ -41,7 +45,12 @@ def shrink(x: np.ndarray, ridge: float, u: Any) -> np.ndarray:
     """(1 − e^{−(x+λ)u})/(x+λ), entire in x: u where x + λ = 0. Axes (times, x)."""
     total = x + ridge
     product = np.multiply.outer(np.asarray(u, dtype=np.float64), total)
-    return np.divide(-np.expm1(-product), total, out=np.broadcast_to(np.asarray(u)[..., None], product.shape).astype(float), where=total > 0)
+    return np.divide(
+        -np.expm1(-product),
+        total,
+        out=np.broadcast_to(np.asarray(u)[..., None], product.shape).astype(float),
+        where=total > 0,
+    )
 
 
 def least_squares(
@@ -201,7 +210,9 @@ def _two_time(
     return variables
 
 
-def _cut(variables: dict[str, Variable], coords: dict[str, Any], keep: int) -> tuple[dict[str, Variable], dict[str, Any]]:
+def _cut(
+    variables: dict[str, Variable], coords: dict[str, Any], keep: int
+) -> tuple[dict[str, Variable], dict[str, Any]]:
     """Only the times before the divergence."""
 
     def cut(variable: Variable) -> Variable:
@@ -213,5 +224,3 @@ def _cut(variables: dict[str, Variable], coords: dict[str, Any], keep: int) -> t
 
     shorter = {name: value[:keep] if name in ("time", "earlier") else value for name, value in coords.items()}
     return {name: cut(v) for name, v in variables.items()}, shorter
-
-

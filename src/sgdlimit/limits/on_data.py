@@ -27,7 +27,9 @@ def as_matrix(argument: str, X: Any) -> np.ndarray:
     try:
         matrix = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise reject(argument, type(X).__name__, f"it must hold numbers only ({error}); encode categories first") from None
+        raise reject(
+            argument, type(X).__name__, f"it must hold numbers only ({error}); encode categories first"
+        ) from None
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise reject(argument, f"shape {matrix.shape}", "it must be a matrix: one row a sample, one column a feature")
     if not np.all(np.isfinite(matrix)):
@@ -61,7 +63,9 @@ def check_scale(X: np.ndarray) -> None:
     if largest > LARGEST_ROW:
         row = int(squares.argmax())
         raise reject(
-            "X", f"row {row} with {largest:.3g} times the mean squared norm", "no row may dominate: rescale or drop it"
+            "X",
+            f"row {row} with {largest:.3g} times the mean squared norm",
+            "no row may dominate: rescale or drop it",
         )
 
 

@@ -47,7 +47,7 @@ def _normals(samples: int, size: int, seed: int) -> np.ndarray:
     from scipy.special import ndtri
     from scipy.stats import qmc
 
-    uniform = qmc.Sobol(size, scramble=True, seed=np.random.default_rng(seed)).random(samples)
+    uniform = qmc.Sobol(size, scramble=True, rng=np.random.default_rng(seed)).random(samples)
     x = ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))
     x -= x.mean(axis=0)
     return np.linalg.solve(np.linalg.cholesky(x.T @ x / samples), x.T).T
@@ -145,7 +145,8 @@ def online(
         else:
             Q, c, reached = _march_particles(problem, tau, nodes, t, replicas, particles, dt, seed, bar)
         observed = jax.vmap(
-            jax.vmap(partial(_observe, problem), in_axes=(Nodes(0, None, None, None, None), 0, 0)), in_axes=(None, 0, 0)
+            jax.vmap(partial(_observe, problem), in_axes=(Nodes(0, None, None, None, None), 0, 0)),
+            in_axes=(None, 0, 0),
         )(nodes, Q[:reached], c[:reached])
     status, message = "complete", ""
     if reached < len(t):
@@ -230,9 +231,7 @@ def _march_moments(
 
     too_large.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
     start = np.concatenate([Q0.ravel(), c0.ravel()])
-    out = solve_ivp(
-        velocity, (0.0, t[-1]), start, method="DOP853", t_eval=t, rtol=1e-9, atol=1e-11, events=too_large
-    )
+    out = solve_ivp(velocity, (0.0, t[-1]), start, method="DOP853", t_eval=t, rtol=1e-9, atol=1e-11, events=too_large)
     states = out.y.T
     reached = len(states)
     Q = states[:, :cut].reshape(reached, *Q0.shape)
@@ -254,7 +253,16 @@ def _match(sample: Any, gram: Any) -> Any:
 
 @jax.jit
 def _advance_particles(
-    problem: Problem, tau: Any, nodes: Nodes, theta: Any, theta_star: Any, t: Any, h: Any, first: Any, steps: Any, key: Any
+    problem: Problem,
+    tau: Any,
+    nodes: Nodes,
+    theta: Any,
+    theta_star: Any,
+    t: Any,
+    h: Any,
+    first: Any,
+    steps: Any,
+    key: Any,
 ) -> Any:
     """`steps` stochastic Heun steps of size h; the noise does not depend on θ, so this is of weak order two."""
     m = theta.shape[1]

@@ -1,5 +1,6 @@
 """What is learned: `Problem` and the words it is written in."""
 
+from .entries import SparseEntries
 from .labels import Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
 from .laws import Law, Normal, Point, Rademacher, SparseNormal, Uniform
 from .losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Square, TwoLayer
@@ -33,6 +34,7 @@ __all__ = [
     "Sign",
     "SmoothHinge",
     "SmoothL1",
+    "SparseEntries",
     "SparseNormal",
     "Square",
     "TwoLayer",

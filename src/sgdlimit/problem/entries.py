@@ -110,7 +110,5 @@ def resolve(entries: Any) -> Entries:
     # 65 536 draws: mean and variance of a unit-variance law with kurtosis below 40 lie within these bounds.
     mean, variance = float(jnp.mean(draw)), float(jnp.var(draw))
     if abs(mean) > 0.05 or abs(variance - 1) > 0.1:
-        raise reject(
-            "entries", f"mean {mean:.3g}, variance {variance:.3g}", "entries must have mean 0 and variance 1"
-        )
+        raise reject("entries", f"mean {mean:.3g}, variance {variance:.3g}", "entries must have mean 0 and variance 1")
     return entries

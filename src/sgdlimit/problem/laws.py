@@ -205,9 +205,7 @@ class Law(EntryLaw):
         except Exception as error:
             raise reject("Law.fn", f"{type(error).__name__}: {error}", "write it with jax.random") from error
         if draw.shape != tuple(shape):
-            raise reject(
-                "Law.fn", f"shape {draw.shape}", f"it must return the shape asked for, {tuple(shape)}"
-            )
+            raise reject("Law.fn", f"shape {draw.shape}", f"it must return the shape asked for, {tuple(shape)}")
         return draw
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -148,9 +148,7 @@ class TwoLayer(LossLike):
 
     def __post_init__(self) -> None:
         if not callable(self.activation):
-            raise reject(
-                "TwoLayer.activation", repr(self.activation), "it must be a function such as jax.nn.relu"
-            )
+            raise reject("TwoLayer.activation", repr(self.activation), "it must be a function such as jax.nn.relu")
 
     def predict(self, r: Any) -> Any:
         """Σ_a readout_a · activation(r_a)."""

@@ -59,7 +59,5 @@ def on_samples(problem: "Problem") -> dict[str, SampleObservable]:
     if predict is not None:
         score = {"custom": problem.loss.error, "zero-one": zero_one, "squared": squared}[error_kind(problem)]
         assert score is not None
-        observables["error"] = lambda r, r_star, z: score(
-            predict(fields.as_user(r)), fields.label(problem, r_star, z)
-        )
+        observables["error"] = lambda r, r_star, z: score(predict(fields.as_user(r)), fields.label(problem, r_star, z))
     return observables

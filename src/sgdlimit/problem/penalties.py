@@ -89,9 +89,7 @@ class Penalty(PenaltyLike):
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
-            raise reject(
-                "Penalty.fn", repr(self.fn), "it must be a function fn(theta) -> scalar in jax.numpy"
-            )
+            raise reject("Penalty.fn", repr(self.fn), "it must be a function fn(theta) -> scalar in jax.numpy")
 
     def __call__(self, theta: Any) -> Any:
         """The user's function."""

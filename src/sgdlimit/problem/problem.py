@@ -59,9 +59,7 @@ class Problem:
         except (TypeError, ValueError):
             ratio = math.nan
         if not ratio > 0:
-            raise reject(
-                "sample_ratio", self.sample_ratio, "δ = n/d must be positive; math.inf means infinite data"
-            )
+            raise reject("sample_ratio", self.sample_ratio, "δ = n/d must be positive; math.inf means infinite data")
         object.__setattr__(self, "sample_ratio", ratio)
         whole("width", self.width, least=1, why="m must be a whole number ≥ 1")
         if self.teacher_width is not None:
@@ -184,9 +182,7 @@ def check_start(problem: Problem) -> None:
     y, value, force = (np.asarray(v) for v in _at_start(problem, samples, z))
     remedy = "it must be finite at the start; change the loss, the labels or init"
     if not np.all(np.isfinite(y)):
-        raise reject(
-            "labels", y[~np.isfinite(y)][0], "a label is not finite at the start; change labels or noise"
-        )
+        raise reject("labels", y[~np.isfinite(y)][0], "a label is not finite at the start; change labels or noise")
     if problem.labels.binary and not np.all(np.abs(y) == 1):
         raise reject(
             "labels",
@@ -238,6 +234,4 @@ def _shaped(argument: str, fn: Callable[..., Any], size: int, *shapes: Any) -> N
     out = _trace(argument, fn, *shapes, hint="see sl.VectorField")
     wanted = () if size == 1 else (size,)
     if getattr(out, "shape", None) not in (wanted, (size,)):
-        raise reject(
-            argument, f"a field of shape {getattr(out, 'shape', None)}", f"it must have shape {wanted}"
-        )
+        raise reject(argument, f"a field of shape {getattr(out, 'shape', None)}", f"it must have shape {wanted}")

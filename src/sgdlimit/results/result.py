@@ -106,7 +106,10 @@ class Result(abc.ABC):
         problem = self.about.get("problem") or {}
         algorithm = self.about.get("algorithm") or {}
         lines = [
-            ("problem", _phrase(problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init"))),
+            (
+                "problem",
+                _phrase(problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init")),
+            ),
             ("algorithm", _call(algorithm)),
             ("time", f"{len(self.time)} points from {self.time[0]:g} to {self.time[-1]:g}"),
         ]
@@ -127,9 +130,9 @@ class Result(abc.ABC):
         return "\n".join([f"<{self._title()}>", *(f"  {k:<{width}}  {v}" for k, v in self._lines())])
 
     def _repr_html_(self) -> str:
+        left = "style='text-align:left'"
         rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(k)}</th><td style='text-align:left'>{html.escape(v)}</td></tr>"
-            for k, v in self._lines()
+            f"<tr><th {left}>{html.escape(k)}</th><td {left}>{html.escape(v)}</td></tr>" for k, v in self._lines()
         )
         return f"<strong>{html.escape(self._title())}</strong><table>{rows}</table>"
 

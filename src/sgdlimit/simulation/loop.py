@@ -65,7 +65,16 @@ def _start(algorithm: Algorithm, data: Any, key: Any) -> Any:
 
 @jax.jit
 def _advance(
-    algorithm: Algorithm, data: Any, theta: Any, state: Any, table: Any, first: Any, lo: Any, hi: Any, dt: Any, key: Any
+    algorithm: Algorithm,
+    data: Any,
+    theta: Any,
+    state: Any,
+    table: Any,
+    first: Any,
+    lo: Any,
+    hi: Any,
+    dt: Any,
+    key: Any,
 ) -> Any:
     """Updates lo … hi−1; `table` holds the draws of updates from `first` on. Also whether θ is still bounded."""
 
@@ -131,6 +140,4 @@ def compile_for(trial: Trial, theta: Any, algorithm: Algorithm, plan: Plan, keys
     samples = 0 if isinstance(trial.data, FreshData) else int(trial.data.X.shape[0])
     table = _draws(algorithm, keys.draws, window(algorithm), samples, 0)
     state = _start(algorithm, trial.data, keys.start)
-    jax.block_until_ready(
-        _advance(algorithm, trial.data, theta, state, table, 0, 0, 0, plan.step_time, keys.steps)
-    )
+    jax.block_until_ready(_advance(algorithm, trial.data, theta, state, table, 0, 0, 0, plan.step_time, keys.steps))

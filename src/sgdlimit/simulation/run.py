@@ -22,6 +22,7 @@ from ..limits.on_data import read_data
 from ..limits.spectrum import stable_temperature, stable_temperature_on
 from ..problem import Labels, NoPenalty, Point, Problem, Square
 from ..problem.entries import resolve as resolve_entries
+from ..problem.observables import UNITS
 from ..problem.problem import check_start
 from ..progress import Progress
 from ..results import Runs, Variable
@@ -116,7 +117,9 @@ def simulate(
         "test_samples": fresh,
         "dtype": dtype,
     }
-    return _execute(_Job(problem, algorithm, plan, prepare), trials, dtype, workers, progress, seed, options, "simulation")
+    return _execute(
+        _Job(problem, algorithm, plan, prepare), trials, dtype, workers, progress, seed, options, "simulation"
+    )
 
 
 def simulate_on_data(
@@ -165,7 +168,11 @@ def simulate_on_data(
         if X_test is not None:
             fresh = jnp.asarray(X_test, dtype=float_type)
             test = RowsTest(fresh, jnp.zeros((len(X_test), 0)), jnp.asarray(y_test, dtype=float_type))
-        return Trial(data, jnp.zeros((dim, 0)), test), jnp.zeros((dim, 1)), _keys(jax.random.fold_in(root, index))
+        return (
+            Trial(data, jnp.zeros((dim, 0)), test),
+            jnp.zeros((dim, 1)),
+            _keys(jax.random.fold_in(root, index)),
+        )
 
     options = {"dim": dim, "samples": n, "trials": trials, "dt": step, "dtype": dtype}
     job = _Job(problem, algorithm, plan, prepare)
@@ -182,7 +189,13 @@ def _keys(key: Any) -> Keys:
 
 
 def _plan(
-    algorithm: Algorithm, problem: Problem, dim: int, samples: int, dt: float | None, times: np.ndarray, snapshots: Any
+    algorithm: Algorithm,
+    problem: Problem,
+    dim: int,
+    samples: int,
+    dt: float | None,
+    times: np.ndarray,
+    snapshots: Any,
 ) -> tuple[Plan, float | None]:
     """Whole updates at which to record; and the step, where it was a choice."""
     if not isinstance(algorithm, Algorithm):
@@ -333,7 +346,7 @@ def _label(job: _Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[st
     kept = min(len(trace.kept) for trace in traces)
     variables: dict[str, Variable] = {}
     names = traces[0].recorded[0] if reached else {}
-    for name in sorted(names, key=lambda n: (n in DIMS, n)):
+    for name in sorted(names, key=lambda n: list(UNITS).index(n)):
         values = np.stack([np.stack([record[name] for record in trace.recorded[:reached]]) for trace in traces])
         variables[name] = Variable(("trial", "time", *DIMS.get(name, ())), values)
     for name in traces[0].kept[0] if kept else {}:

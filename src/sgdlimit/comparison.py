@@ -1,0 +1,130 @@
+"""Questions about two results: how far apart, in units of the combined standard error?"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import reject
+from .results import Result, Runs
+
+COMPARABLE = ("train_loss", "test_loss", "train_error", "test_error", "overlap", "norm")
+ROUNDING = 1e-5
+"""Relative rounding of single precision after long sums; no standard error counts as smaller than this."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One variable: difference and combined standard error along time."""
+
+    time: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    stderr: np.ndarray
+
+    @property
+    def difference(self) -> np.ndarray:
+        """first − second."""
+        return self.first - self.second
+
+    @property
+    def z(self) -> np.ndarray:
+        """The difference in units of the combined standard error."""
+        return self.difference / self.stderr
+
+    @property
+    def largest(self) -> float:
+        """Largest |z|."""
+        return float(np.max(np.abs(self.z)))
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of z: about 1 if the two agree and the errors are honest."""
+        return float(np.sqrt(np.mean(self.z**2)))
+
+    @property
+    def relative(self) -> float:
+        """Largest difference relative to the largest value of the curve."""
+        return float(np.max(np.abs(self.difference)) / max(np.max(np.abs(self.second)), 1e-300))
+
+    @property
+    def worst_time(self) -> float:
+        """Time of the largest |z|."""
+        flat = np.abs(self.z).reshape(len(self.time), -1).max(axis=1)
+        return float(self.time[int(flat.argmax())])
+
+
+@dataclass(frozen=True)
+class Report:
+    """How two results agree, variable by variable. `report["train_error"]` is an `Agreement`."""
+
+    variables: dict[str, Agreement]
+    names: tuple[str, str]
+
+    def __getitem__(self, name: str) -> Agreement:
+        return self.variables[name]
+
+    @property
+    def largest(self) -> float:
+        """Largest |z| over all variables and times."""
+        return max(agreement.largest for agreement in self.variables.values())
+
+    def agrees(self, within: float = 4.0) -> bool:
+        """Whether every point lies within so many combined standard errors."""
+        return self.largest <= within
+
+    def rows(self) -> list[tuple[str, int, float, float, float, float]]:
+        """Variable, points, largest |z|, its time, rms z, largest relative difference."""
+        return [(name, a.time.size, a.largest, a.worst_time, a.rms, a.relative) for name, a in self.variables.items()]
+
+    def __repr__(self) -> str:
+        head = f"{'':<12} {'points':>6} {'max |z|':>8} {'at t':>8} {'rms z':>6} {'max rel. diff.':>14}"
+        lines = [f"{n:<12} {p:>6} {z:>8.2f} {t:>8.3g} {r:>6.2f} {d:>14.2e}" for n, p, z, t, r, d in self.rows()]
+        return "\n".join([f"{self.names[0]}  against  {self.names[1]}", head, *lines])
+
+
+def compare(first: Result, second: Result, variables: Any = None) -> Report:
+    """Difference of two results (theory or runs, in any order), in units of the combined standard error.
+
+    Curves are compared at the times of the runs; a theory is interpolated to them. Standard errors are over trials
+    for runs and Monte Carlo for theories.
+    """
+    for argument, result in (("first", first), ("second", second)):
+        if not isinstance(result, Result):
+            raise reject(argument, repr(result), "it must be a Solution or Runs, as sl.simulate or sl.load return")
+        if isinstance(result, Runs) and result.trials < 2:
+            raise reject(argument, "runs with 1 trial", "one trial has no standard error; simulate at least 2")
+    names = [n for n in COMPARABLE if n in first and n in second] if variables is None else list(variables)
+    for name in names:
+        if name not in first or name not in second:
+            raise reject("variables", name, "both results must have it")
+    if not names:
+        raise reject("variables", "none in common", f"the results share none of {', '.join(COMPARABLE)}")
+    grid = first.time if isinstance(first, Runs) or not isinstance(second, Runs) else second.time
+    low, high = max(first.time[0], second.time[0]), min(first.time[-1], second.time[-1])
+    # Runs end on the whole update nearest to the last time; a theory that stops a rounding short still covers it.
+    slack = 1e-3 * (high - low)
+    grid = grid[(grid >= low - slack) & (grid <= high + slack)]
+    if not len(grid):
+        raise reject("second", f"times {second.time[0]:g} to {second.time[-1]:g}", "the results share no times")
+    agreements = {}
+    for name in names:
+        (a, a_error), (b, b_error) = _at(first, name, grid), _at(second, name, grid)
+        floor = ROUNDING * max(float(np.max(np.abs(a))), float(np.max(np.abs(b))), 1e-30)
+        agreements[name] = Agreement(grid, a, b, np.sqrt(a_error**2 + b_error**2 + floor**2))
+    return Report(agreements, (first._title(), second._title()))
+
+
+def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard error of a variable at the given times."""
+    from scipy.interpolate import CubicSpline
+
+    mean, error = result.curve(name)
+    if len(result.time) == len(grid) and np.allclose(result.time, grid, rtol=1e-9, atol=1e-12):
+        return mean, error
+    if len(result.time) < 2:
+        raise reject("times", result.time, "a curve with one point cannot be compared at other times")
+    spline = CubicSpline(result.time, mean, axis=0)
+    flat = error.reshape(len(result.time), -1)
+    errors = np.stack([np.interp(grid, result.time, column) for column in flat.T], axis=1)
+    return spline(grid), errors.reshape(len(grid), *error.shape[1:])

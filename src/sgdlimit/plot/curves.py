@@ -1,0 +1,133 @@
+"""Learning curves: simulation as solid mean and band, theory dashed or dotted on top."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import reject
+from ..results import Result, Runs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito: distinct for every kind of colour vision."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""One a colour, so that a grey print tells curves apart."""
+PREFERRED = (("train_error", "test_error"), ("train_loss", "test_loss"), ("norm",))
+
+
+def _temperature(result: Result) -> Any:
+    return (result.about.get("algorithm") or {}).get("temperature")
+
+
+def _name(result: Result, temperature: bool = True) -> str:
+    algorithm = (result.about.get("algorithm") or {}).get("name", "")
+    tau = _temperature(result)
+    suffix = f", τ = {tau:g}" if temperature and isinstance(tau, int | float) else ""
+    if isinstance(result, Runs):
+        dim = result.about.get("options", {}).get("dim")
+        trials = f"{result.trials} trial" + ("s" if result.trials != 1 else "")
+        return f"{algorithm} simulation{suffix}" + (f" ($d$ = {dim}, {trials})" if dim else "")
+    return f"{result.about.get('method', 'theory')}{suffix}"
+
+
+def _style(result: Result) -> str:
+    """Dotted for the Gaussian (SGF) law, dashed for every other theory."""
+    return ":" if (result.about.get("algorithm") or {}).get("name") == "SGF" else "--"
+
+
+def _variables(results: Sequence[Result], wanted: Any) -> tuple[str, ...]:
+    if wanted is not None:
+        names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+        for name in names:
+            missing = [r for r in results if name not in r]
+            if missing:
+                raise reject("variables", name, f"{missing[0]._title()} does not have it")
+        return names
+    for names in PREFERRED:
+        shared = tuple(n for n in names if all(n in r for r in results))
+        if shared:
+            return shared
+    raise reject("results", "no curve in common", "name the variables to draw")
+
+
+def learning_curves(
+    *results: Result,
+    variables: Any = None,
+    axes: Any = None,
+    labels: Sequence[str] | None = None,
+    log_time: bool = False,
+    log_value: bool = False,
+) -> "np.ndarray | Axes":
+    """Draw variables of theories and runs against time; results of equal temperature share a colour.
+
+    Runs: solid mean over trials with a band of one standard deviation. Theories: dotted for the SGF law, dashed
+    otherwise, with a band of two standard errors where they are Monte Carlo. Returns the axes, one a variable.
+    """
+    import matplotlib.pyplot as plt
+
+    if not results:
+        raise reject("results", "nothing", "give at least one Solution or Runs")
+    for result in results:
+        if not isinstance(result, Result):
+            raise reject("results", repr(result), "it must be a Solution or Runs")
+    if labels is not None and len(labels) != len(results):
+        raise reject("labels", f"{len(labels)} labels", f"give one for each of the {len(results)} results")
+    names = _variables(results, variables)
+    if axes is None:
+        width = 4.4 * len(names)
+        _, axes = plt.subplots(1, len(names), figsize=(max(width, 5.2), 3.6), squeeze=False, layout="constrained")
+        axes = axes[0]
+    flat = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+    if len(flat) != len(names):
+        raise reject("axes", f"{len(flat)} axes", f"give one for each of the {len(names)} variables")
+    groups = list(dict.fromkeys(str(_temperature(r)) for r in results))
+    simulated = {str(_temperature(r)) for r in results if isinstance(r, Runs)}
+    for ax, name in zip(flat, names, strict=True):
+        seen: set[str] = set()
+        for index, result in enumerate(results):
+            key = str(_temperature(result))
+            # Over runs of its own temperature a theory is black, and one legend entry serves them all.
+            over = key in simulated and not isinstance(result, Runs)
+            group = groups.index(key)
+            colour = "black" if over else COLOURS[group % len(COLOURS)]
+            label = labels[index] if labels is not None else _name(result, temperature=not over)
+            _draw(ax, result, name, colour, MARKERS[group % len(MARKERS)], "" if label in seen else label)
+            seen.add(label)
+        ax.set_xlabel("time  $t = \\eta k / d$")
+        ax.set_ylabel(name.replace("_", " "))
+        ax.spines[["top", "right"]].set_visible(False)
+        if log_time:
+            ax.set_xscale("log")
+        else:
+            ax.set_xlim(left=0)
+        if log_value:
+            ax.set_yscale("log")
+    flat[0].legend(fontsize="x-small", frameon=False)
+    return axes
+
+
+def _draw(ax: Any, result: Result, name: str, colour: str, marker: str, label: str) -> None:
+    """One result on one axes; a matrix-valued variable gives one curve an entry."""
+    time = result.time
+    every = max(1, len(time) // 10)
+    if isinstance(result, Runs):
+        values = np.asarray(result[name], dtype=float).reshape(result.trials, len(time), -1)
+        mean = values.mean(axis=0)
+        spread = values.std(axis=0, ddof=1) if result.trials > 1 else np.zeros_like(mean)
+        for j in range(mean.shape[1]):
+            ax.plot(
+                time, mean[:, j], color=colour, lw=1.2, alpha=0.9, marker=marker, ms=3.5, markevery=every,
+                label=label if j == 0 and label else None, zorder=2,
+            )  # fmt: skip
+            ax.fill_between(time, mean[:, j] - spread[:, j], mean[:, j] + spread[:, j], color=colour, alpha=0.2, lw=0)
+        return
+    mean, error = (v.reshape(len(time), -1) for v in result.curve(name))
+    for j in range(mean.shape[1]):
+        shown = label if j == 0 and label else None
+        ax.plot(time, mean[:, j], color=colour, ls=_style(result), lw=1.4, label=shown, zorder=3)
+        if np.any(error[:, j] > 0):
+            band = (mean[:, j] - 2 * error[:, j], mean[:, j] + 2 * error[:, j])
+            ax.fill_between(time, *band, color=colour, alpha=0.25, lw=0, zorder=1)
