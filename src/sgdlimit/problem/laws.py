@@ -188,13 +188,24 @@ class SparseNormal(EntryLaw):
 @tree
 @dataclass(frozen=True)
 class Law(EntryLaw):
-    """The user's law: `fn(key, shape)` draws entries; units of one row (last axis) may depend on each other."""
+    """The user's law: `fn(key, shape)` draws entries; units of one row (last axis) may depend on each other.
+
+    Give `mean` and `second_moment` of an entry (units independent) where they are known: otherwise the theory
+    estimates them from 2¹⁸ draws, to about 0.2 %.
+    """
 
     fn: Callable[..., Any] = static()
+    mean: float | None = None
+    second_moment: float | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise reject("Law.fn", repr(self.fn), "it must be a function fn(key, shape) -> array")
+        if (self.mean is None) != (self.second_moment is None):
+            raise reject("Law.mean", self.mean, "give both mean and second_moment, or neither")
+        if self.mean is not None:
+            mean = real("Law.mean", self.mean, why="it must be a finite number")
+            real("Law.second_moment", self.second_moment, least=mean**2, why="it must be at least mean²")
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Draw with the user's function, checked for shape."""
@@ -208,14 +219,21 @@ class Law(EntryLaw):
             raise reject("Law.fn", f"shape {draw.shape}", f"it must return the shape asked for, {tuple(shape)}")
         return draw
 
+    def _many(self, shape: tuple[int, ...]) -> np.ndarray:
+        """One fixed large draw, the same whatever the precision of the computation around it."""
+        with jax.enable_x64(False):
+            return np.asarray(self.sample(jax.random.key(0), shape), dtype=np.float64)
+
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Sample moments of a large draw (relative error about 0.2 %)."""
-        draw = np.asarray(self.sample(jax.random.key(0), (MOMENT_DRAWS, size)), dtype=np.float64)
+        """As given, or sample moments of a large draw (relative error about 0.2 %)."""
+        if self.mean is not None and self.second_moment is not None:
+            return _iid(float(self.mean), float(self.second_moment), size)
+        draw = self._many((MOMENT_DRAWS, size))
         return draw.mean(axis=0), draw.T @ draw / MOMENT_DRAWS
 
     def nodes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Medians of `4·count` equally likely strata of a large draw, spread rescaled to that of the draw."""
-        draw = np.sort(np.asarray(self.sample(jax.random.key(1), (MOMENT_DRAWS,)), dtype=np.float64))
+        draw = np.sort(self._many((MOMENT_DRAWS,)))
         strata = 4 * count
         values = draw[(2 * np.arange(strata) + 1) * MOMENT_DRAWS // (2 * strata)]
         spread = values.std()

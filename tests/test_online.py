@@ -1,0 +1,180 @@
+"""`online` against closed forms, the Saad–Solla integrals, and its own two methods against each other."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agreement import assert_within
+from scipy.integrate import solve_ivp
+
+import sgdlimit as sl
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.4, 1.5])
+def test_square_loss_is_the_closed_form(tau):
+    """Relative error below 1e-6, with label noise and with a start away from zero."""
+    s2 = 0.25
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), noise=sl.Normal(0.5))
+    solution = sl.online(problem, sl.SGF(tau), t_max=5.0, samples=256)
+    t = solution.time
+    overlap, fade = 1 - np.exp(-t), np.exp(-(2 - tau) * t)
+    norm = 1 - 2 * np.exp(-t) + fade + tau * s2 / (2 - tau) * (1 - fade)
+    np.testing.assert_allclose(solution["overlap"][:, 0, 0], overlap, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(solution["norm"][:, 0, 0], norm, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(solution["test_error"], norm - 2 * overlap + 1 + s2, rtol=1e-6)
+    assert solution["norm_stderr"].max() < 1e-7
+
+
+def test_ridge_start_and_schedule_agree_with_volterra():
+    problem = sl.Problem(
+        loss=sl.Square(),
+        penalty=sl.Penalty(lambda x: 0.15 * x**2),
+        sample_ratio=math.inf,
+        teacher=sl.Uniform(0.0, 2.0),
+        noise=sl.Rademacher(0.5),
+        init=sl.Normal(0.7),
+        schedule=sl.PowerDecay(2.0, 0.7),
+    )
+    online = sl.online(problem, sl.SGD(0.8), t_max=4.0, samples=256)
+    exact = sl.least_squares(
+        sl.Problem(
+            loss=sl.Square(),
+            penalty=sl.Ridge(0.3),
+            sample_ratio=math.inf,
+            teacher=sl.Uniform(0.0, 2.0),
+            noise=sl.Rademacher(0.5),
+            init=sl.Normal(0.7),
+            schedule=sl.PowerDecay(2.0, 0.7),
+        ),
+        sl.SGD(0.8),
+        t_max=4.0,
+    )
+    for name in ("train_loss", "test_error", "overlap", "norm"):
+        np.testing.assert_allclose(online[name], exact[name], rtol=2e-6, atol=1e-8)
+
+
+def saad_solla(Q0, R0, T, eta, times):
+    """The ODEs of Saad and Solla (1995) for g(x) = erf(x/√2), η the learning rate per unit time, no noise."""
+    K, M = R0.shape
+
+    def covariance(Q, R):
+        return np.block([[Q, R], [R.T, T]])
+
+    def angles(C, i, j):
+        return np.arcsin(C[i, j] / np.sqrt((1 + C[i, i]) * (1 + C[j, j])))
+
+    def i3(C, i, j, k):
+        lam = (1 + C[i, i]) * (1 + C[k, k]) - C[i, k] ** 2
+        return 2 / np.pi / np.sqrt(lam) * (C[j, k] * (1 + C[i, i]) - C[i, j] * C[i, k]) / (1 + C[i, i])
+
+    def i4(C, i, j, k, l):  # noqa: E741
+        lam4 = (1 + C[i, i]) * (1 + C[j, j]) - C[i, j] ** 2
+        lam0 = (
+            lam4 * C[k, l]
+            - C[j, k] * C[j, l] * (1 + C[i, i])
+            - C[i, k] * C[i, l] * (1 + C[j, j])
+            + C[i, j] * (C[i, k] * C[j, l] + C[i, l] * C[j, k])
+        )
+        lam1 = (
+            lam4 * (1 + C[k, k])
+            - C[j, k] ** 2 * (1 + C[i, i])
+            - C[i, k] ** 2 * (1 + C[j, j])
+            + 2 * C[i, j] * C[i, k] * C[j, k]
+        )
+        lam2 = (
+            lam4 * (1 + C[l, l])
+            - C[j, l] ** 2 * (1 + C[i, i])
+            - C[i, l] ** 2 * (1 + C[j, j])
+            + 2 * C[i, j] * C[i, l] * C[j, l]
+        )
+        return 4 / np.pi**2 / np.sqrt(lam4) * np.arcsin(lam0 / np.sqrt(lam1 * lam2))
+
+    sign = np.concatenate([-np.ones(K), np.ones(M)])  # student units enter the residual y − ŷ with a minus
+
+    def velocity(t, state):
+        Q, R = state[: K * K].reshape(K, K), state[K * K :].reshape(K, M)
+        C, n = covariance(Q, R), K + M
+        dR = [[sum(sign[j] * i3(C, i, K + m, j) for j in range(n)) for m in range(M)] for i in range(K)]
+        dQ = np.zeros((K, K))
+        for i in range(K):
+            for k in range(K):
+                dQ[i, k] = sum(sign[j] * (i3(C, i, k, j) + i3(C, k, i, j)) for j in range(n))
+                dQ[i, k] += eta * sum(sign[j] * sign[q] * i4(C, i, k, j, q) for j in range(n) for q in range(n))
+        return np.concatenate([dQ.ravel(), np.ravel(dR)])
+
+    out = solve_ivp(velocity, (0, times[-1]), np.concatenate([Q0.ravel(), R0.ravel()]), t_eval=times, rtol=1e-8)
+    error = []
+    for state in out.y.T:
+        C = covariance(state[: K * K].reshape(K, K), state[K * K :].reshape(K, M))
+        n = K + M
+        error.append(2 / np.pi * sum(sign[i] * sign[j] * angles(C, i, j) for i in range(n) for j in range(n)))
+    return out.y.T, np.array(error)
+
+
+def test_erf_network_is_saad_and_solla():
+    """Two-layer erf network, m = 2, teacher width 2: the ODEs of Saad and Solla, from a generic start."""
+    rotation = np.array([[0.8, 0.3], [-0.2, 0.7]])
+
+    def init(key, shape):
+        return jax.random.normal(key, shape) @ jnp.asarray(rotation.T, dtype=jnp.float32)
+
+    activation = lambda x: jax.scipy.special.erf(x / jnp.sqrt(2.0))  # noqa: E731
+    problem = sl.Problem(
+        loss=sl.TwoLayer(activation),
+        labels=sl.TwoLayerLabels(activation),
+        sample_ratio=math.inf,
+        teacher=sl.Normal(1.0),
+        init=sl.Law(init),
+        width=2,
+        teacher_width=2,
+    )
+    tau, times = 0.5, np.linspace(0, 4, 9)
+    solution = sl.online(problem, sl.SGD(tau), times=times, samples=4096)
+    gram = problem.gram()
+    states, error = saad_solla(gram[:2, :2], gram[:2, 2:], np.eye(2), tau, times)
+    assert_within(solution["norm"].reshape(9, 4) - states[:, :4], solution["norm_stderr"].reshape(9, 4) + 1e-5, 8)
+    assert_within(solution["overlap"].reshape(9, 4) - states[:, 4:], solution["overlap_stderr"].reshape(9, 4) + 1e-5, 8)
+    assert_within(solution["test_error"] - error, solution["test_error_stderr"] + 1e-5, 8)
+    assert np.max(np.abs(solution["test_error"] / error - 1)) < 0.01
+
+
+def test_particles_agree_with_moments():
+    """A penalty that is quadratic to 1e-4 takes the particle road; it must give the moment equations' numbers."""
+    words = dict(loss=sl.Logistic(), labels=sl.Sign(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
+    nearly = sl.Penalty(lambda x: 0.1 * x**2 + 1e-4 * jnp.cos(x))
+    moments = sl.online(sl.Problem(penalty=sl.Ridge(0.2), **words), sl.SGD(1.0), t_max=2.0, samples=1024)
+    particles = sl.online(sl.Problem(penalty=nearly, **words), sl.SGD(1.0), t_max=2.0, samples=1024, particles=4096)
+    assert moments.about["method"].endswith("(moment equations)")
+    assert particles.about["method"].endswith("(particles)")
+    for name in ("overlap", "norm", "test_loss"):
+        error = np.hypot(particles[f"{name}_stderr"], moments[f"{name}_stderr"])
+        assert_within(particles[name] - moments[name], error + 3e-4, 8)
+
+
+def test_standard_errors_shrink_and_cover():
+    problem = sl.Problem(loss=sl.Logistic(), labels=sl.Sign(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
+    fine = sl.online(problem, sl.SGD(1.0), times=[0.0, 1.0, 2.0], samples=16384, seed=9)
+    rough = sl.online(problem, sl.SGD(1.0), times=[0.0, 1.0, 2.0], samples=256, seed=1)
+    assert np.all(fine["norm_stderr"][1:] < rough["norm_stderr"][1:])
+    error = np.hypot(fine["norm_stderr"], rough["norm_stderr"])
+    assert_within((fine["norm"] - rough["norm"])[1:], error[1:], 8)
+
+
+def test_divergence_is_reported_not_returned():
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
+    with pytest.warns(sl.DivergenceWarning, match="diverged between"):
+        solution = sl.online(problem, sl.SGD(30.0), t_max=10.0, samples=256)
+    assert solution.status == "diverged"
+    assert 0 < len(solution.time) < 51
+    assert all(np.all(np.isfinite(v.values)) for v in solution.variables.values())
+
+
+def test_bad_input(ridge):
+    with pytest.raises(sl.InputError, match="algorithm"):
+        sl.online(ridge, sl.ProportionalSGD(0.3), t_max=1.0)
+    with pytest.raises(sl.InputError, match="samples"):
+        sl.online(ridge, sl.SGD(0.3), t_max=1.0, samples=3)
+    with pytest.raises(sl.InputError, match="replicas"):
+        sl.online(ridge, sl.SGD(0.3), t_max=1.0, replicas=1)

@@ -1,0 +1,171 @@
+"""The problem language: shapes, schedules, vector fields, and one-line errors for bad input."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgdlimit as sl
+from sgdlimit.problem import fields
+from sgdlimit.problem.problem import check_start
+
+GOOD = {"loss": sl.Square(), "sample_ratio": 2.0, "teacher": sl.Normal(1.0)}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sample_ratio": 0}, ["sample_ratio", "0", "positive"]),
+        ({"sample_ratio": -1.5}, ["sample_ratio", "-1.5"]),
+        ({"sample_ratio": "many"}, ["sample_ratio", "many"]),
+        ({"sample_ratio": math.nan}, ["sample_ratio", "nan"]),
+        ({"loss": lambda r, y: r}, ["loss", "sl.Loss(fn)"]),
+        ({"loss": sl.Square}, ["loss", "the class Square"]),
+        ({"loss": sl.Loss(lambda r, y: jnp.stack([r, y]))}, ["loss", "shape (2,)", "scalar"]),
+        ({"loss": sl.Loss(lambda r, y: math.exp(r))}, ["loss", "jax.numpy"]),
+        ({"width": 2}, ["loss", "shape (2,)", "TwoLayer"]),
+        ({"width": 0}, ["width", "0"]),
+        ({"width": 1.5}, ["width", "1.5"]),
+        ({"teacher_width": 0}, ["teacher_width", "0"]),
+        ({"teacher": None}, ["teacher", "Linear"]),
+        ({"teacher": 1.0}, ["teacher", "1.0"]),
+        ({"penalty": sl.Penalty(lambda x: jnp.ones(3))}, ["penalty", "shape (3,)"]),
+        ({"labels": sl.Labels(lambda s, z: jnp.ones(2))}, ["labels", "shape (2,)"]),
+        ({"init": sl.Point([1.0, 2.0])}, ["init", "width"]),
+        ({"loss": sl.VectorField(lambda r, r_star, z: jnp.ones(3))}, ["loss", "shape (3,)"]),
+        ({"schedule": lambda t: 1.0}, ["schedule", "sl.Schedule"]),
+    ],
+)
+def test_bad_problem(change, words):
+    with pytest.raises(sl.InputError) as caught:
+        sl.Problem(**(GOOD | change))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda: sl.SGD(-0.1), "SGD.temperature"),
+        (lambda: sl.SGF(math.nan), "SGF.temperature"),
+        (lambda: sl.SGD(0.1, batch_size=0), "SGD.batch_size"),
+        (lambda: sl.SGD(0.1, batch_size=2.5), "SGD.batch_size"),  # type: ignore[arg-type]
+        (lambda: sl.ProportionalSGD(0.0), "batch_fraction"),
+        (lambda: sl.ProportionalSGD(1.2), "batch_fraction"),
+        (lambda: sl.PersistentSGD(0.5, 0.0), "correlation_time"),
+        (lambda: sl.Normal(-1.0), "Normal.scale"),
+        (lambda: sl.Uniform(1.0, 0.0), "Uniform.high"),
+        (lambda: sl.SparseNormal(0.0), "SparseNormal.density"),
+        (lambda: sl.Ridge(-1.0), "Ridge.strength"),
+        (lambda: sl.Huber(0.0), "Huber.threshold"),
+        (lambda: sl.Loss(3.0), "Loss.fn"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_piece(make, word):
+    with pytest.raises(sl.InputError, match=word):
+        make()
+
+
+def test_non_finite_loss_at_the_start_is_refused():
+    problem = sl.Problem(**(GOOD | {"loss": sl.Loss(lambda r, y: jnp.log(r) + y)}))
+    with pytest.raises(sl.InputError, match=r"loss.*start"):
+        check_start(problem)
+
+
+def test_binary_labels_must_be_signs():
+    labels = sl.Noise(binary=True)
+    check_start(sl.Problem(loss=sl.Logistic(), labels=labels, sample_ratio=1.0, noise=sl.Rademacher(1.0)))
+    with pytest.raises(sl.InputError, match="±1"):
+        check_start(sl.Problem(loss=sl.Logistic(), labels=labels, sample_ratio=1.0, noise=sl.Normal(1.0)))
+
+
+def test_user_sees_scalars_at_width_one_and_vectors_above():
+    seen = {}
+
+    def loss(r, y):
+        seen["r"] = jnp.shape(r)
+        return jnp.sum((r - y) ** 2)
+
+    def labels(r_star, z):
+        seen["r_star"] = None if r_star is None else jnp.shape(r_star)
+        return z
+
+    for width, k, teacher in [(1, None, sl.Normal(1.0)), (2, 3, sl.Normal(1.0)), (3, None, None)]:
+        sl.Problem(
+            loss=sl.Loss(loss),
+            labels=sl.Labels(labels),
+            sample_ratio=1.0,
+            teacher=teacher,
+            width=width,
+            teacher_width=k if teacher else None,
+        )
+        assert seen["r"] == (() if width == 1 else (width,))
+        if teacher is None:
+            assert seen["r_star"] is None
+        else:
+            assert seen["r_star"] == (() if (k or width) == 1 else (k or width,))
+
+
+def test_vector_field_takes_time_wherever_it_stands():
+    r, s, z = jnp.array([0.5, -0.2]), jnp.array([0.3]), jnp.array(0.1)
+    first = sl.VectorField(lambda t, r, r_star, z: t * r + r_star - z)
+    last = sl.VectorField(lambda r, r_star, z, time: time * r + r_star - z)
+    never = sl.VectorField(lambda r, r_star, z: r + r_star - z)
+    for field, t in ((first, 0.7), (last, 0.7), (never, 0.7)):
+        problem = sl.Problem(loss=field, sample_ratio=1.0, teacher=sl.Normal(1.0), width=2, teacher_width=1)
+        factor = 1.0 if field is never else t
+        np.testing.assert_allclose(fields.force(problem, t, r, s, z), factor * r + 0.3 - 0.1, rtol=1e-6)
+    assert not problem.has_loss
+    np.testing.assert_allclose(fields.force_r(problem, 0.0, r, s, z), np.eye(2), rtol=1e-6)
+
+
+def test_schedule_multiplies_both_fields_and_not_the_loss():
+    base = sl.Problem(**(GOOD | {"penalty": sl.Ridge(0.3)}))
+    slowed = sl.Problem(**(GOOD | {"penalty": sl.Ridge(0.3), "schedule": sl.PowerDecay(1.0, 1.0)}))
+    r, s, z, t = jnp.array([0.5]), jnp.array([0.3]), jnp.array(0.1), 3.0
+    for fn in (lambda p: fields.force(p, t, r, s, z), lambda p: fields.drift(p, t, r)):
+        np.testing.assert_allclose(fn(slowed), 0.25 * np.asarray(fn(base)), rtol=1e-6)
+    assert float(fields.loss(slowed, r, s, z)) == float(fields.loss(base, r, s, z))
+
+
+def test_gram_of_start_and_teacher():
+    problem = sl.Problem(
+        loss=sl.TwoLayer(jnp.tanh),
+        sample_ratio=1.0,
+        teacher=sl.Uniform(0.0, 1.0),
+        init=sl.Point([1.0, -2.0]),
+        width=2,
+        teacher_width=1,
+    )
+    expected = [[1, -2, 0.5], [-2, 4, -1], [0.5, -1, 1 / 3]]
+    np.testing.assert_allclose(problem.gram(), expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({"t_max": 0.0}, "t_max"),
+        ({"t_max": -1.0}, "t_max"),
+        ({"t_max": None}, "t_max"),
+        ({"times": [0.0, 1.0, 1.0]}, "times"),
+        ({"times": [-1.0, 1.0]}, "times"),
+        ({"times": [[0.0, 1.0]]}, "times"),
+        ({"times": [0.0, math.inf]}, "times"),
+        ({"times": "soon"}, "times"),
+        ({"t_max": 1.0, "times": [0.0, 2.0]}, "times"),
+    ],
+)
+def test_bad_times(arguments, word):
+    with pytest.raises(sl.InputError, match=word):
+        sl.grid.resolve(**arguments)
+
+
+def test_grids():
+    np.testing.assert_allclose(sl.grid.linear(2.0, 5), [0, 0.5, 1, 1.5, 2])
+    grid = sl.grid.geometric(8.0, 1.0, 5)
+    np.testing.assert_allclose(grid, [0, 1, 2, 4, 8])
+    with pytest.raises(sl.InputError, match="first"):
+        sl.grid.geometric(1.0, 2.0)
