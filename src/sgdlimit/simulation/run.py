@@ -222,7 +222,7 @@ def _plan(
 
 @contextlib.contextmanager
 def _precision(dtype: Any) -> Iterator[None]:
-    name = np.dtype(dtype).name
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     if name not in ("float32", "float64"):
         raise reject("dtype", dtype, "it must be float32 or float64")
     with jax.enable_x64(name == "float64"):

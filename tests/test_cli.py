@@ -1,0 +1,169 @@
+"""The command line, as a user types it: files, overwriting, errors with exit status 2, interruption."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import sgdlimit as sl
+from sgdlimit.cli.app import app
+
+COMMANDS = ("figure", "solve", "simulate", "compare", "plot", "models")
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "ridge.toml"
+    path.write_text(run("models", "--example").stdout)
+    return path
+
+
+def test_help_has_an_example_for_each_command():
+    for command in COMMANDS:
+        result = run(command, "--help")
+        assert result.exit_code == 0
+        assert f"sgdlimit {command}" in " ".join(result.stdout.split())
+        assert "Example" in result.stdout
+
+
+def test_models_lists_everything_once_and_one_in_full():
+    listing = run("models").stdout
+    for name in ("Square", "Logit", "SmoothL1", "SparseNormal", "PowerDecay", "PersistentSGD"):
+        assert name in listing
+    assert "correlation_time" in run("models", "PersistentSGD").stdout
+    unknown = run("models", "Adam")
+    assert unknown.exit_code == 2
+    assert "Adam" in unknown.stderr
+
+
+def test_walk_from_problem_to_picture(example):
+    folder = example.parent
+    theory, runs, picture = folder / "theory.nc", folder / "runs.nc", folder / "curves.png"
+    assert run("solve", example, "-o", theory, "--t-max", 2).exit_code == 0
+    out = run("simulate", example, "-o", runs, "--dim", 120, "--trials", 6, "--t-max", 2, "--seed", 1)
+    assert out.exit_code == 0
+    assert "6 trials, dim=120" in out.stdout
+    loaded = sl.load(runs)
+    assert loaded.about["seed"] == 1
+    assert loaded.problem.penalty == sl.Ridge(0.1)
+    report = run("compare", runs, theory, "--within", 8)
+    assert report.exit_code == 0
+    assert "train_error" in report.stdout
+    assert run("compare", runs, theory, "--within", 0.001).exit_code == 1
+    assert run("plot", runs, theory, "-o", picture).exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    before = theory.read_bytes()
+    refused = run("solve", example, "-o", theory)
+    assert refused.exit_code == 2
+    assert "--force" in refused.stderr
+    assert theory.read_bytes() == before
+    assert run("solve", example, "-o", theory, "--t-max", 3, "--force").exit_code == 0
+    assert theory.read_bytes() != before
+
+
+def test_online_and_users_own_functions(tmp_path):
+    (tmp_path / "mine.py").write_text("import jax.numpy as jnp\ndef loss(r, y):\n    return jnp.log(jnp.cosh(r - y))\n")
+    problem = tmp_path / "p.toml"
+    problem.write_text(
+        '[problem]\nloss = "mine.py:loss"\nsample_ratio = inf\nteacher = "Normal"\n'
+        'noise = {name = "uniform", low = -1, high = 1}\n'
+        '[algorithm]\nname = "sgd"\ntemperature = 0.5\n[run]\ntimes = [0.0, 0.5, 1.0]\nsamples = 128\n'
+    )
+    out = run("solve", problem, "-o", tmp_path / "a.nc")
+    assert out.exit_code == 0, out.stderr
+    assert list(sl.load(tmp_path / "a.nc").time) == [0.0, 0.5, 1.0]
+
+
+BAD = {
+    "delta": ('sample_ratio = 2.0', "sample_ratio = -2.0", "sample_ratio"),
+    "model": ('"Square"', '"Sqare"', "unknown model"),
+    "parameter": ("strength = 0.1", "strenght = 0.1", "strenght"),
+    "value": ("temperature = 0.4", "temperature = -0.4", "temperature"),
+    "table": ("[run]", "[runs]", "runs"),
+    "key": ("trials = 10", "trails = 10", "trails"),
+    "time": ("t_max = 8.0", "t_max = 0", "t_max"),
+    "batch": ("batch_size = 5", "batch_size = 100000", "batch_size"),
+    "toml": ("[problem]", "[problem", "TOML"),
+    "missing": ('loss = "Square"', "", "problem.loss"),
+    "width": ("sample_ratio = 2.0", "sample_ratio = 2.0\nwidth = 2", "TwoLayer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_problem_files(example, tmp_path, name):
+    old, new, word = BAD[name]
+    text = example.read_text()
+    assert old in text
+    path = tmp_path / "bad.toml"
+    path.write_text(text.replace(old, new, 1))
+    result = run("simulate", path, "-o", tmp_path / "out.nc", "--dim", 50)
+    assert result.exit_code == 2
+    assert word in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out.nc").exists()
+
+
+def test_bad_files_and_options(example, tmp_path):
+    (tmp_path / "junk.nc").write_text("junk")
+    for arguments, word in [
+        (("solve", tmp_path / "none.toml", "-o", tmp_path / "a.nc"), "no such file"),
+        (("solve", example, "-o", tmp_path / "a.csv"), ".nc"),
+        (("solve", example, "-o", tmp_path / "no" / "a.nc"), "does not exist"),
+        (("solve", example, "-o", tmp_path / "a.nc", "--theory", "magic"), "magic"),
+        (("compare", tmp_path / "junk.nc", tmp_path / "junk.nc"), "netCDF"),
+        (("plot", tmp_path / "junk.nc", "-o", tmp_path / "a.png"), "netCDF"),
+    ]:
+        result = run(*arguments)
+        assert result.exit_code == 2, arguments
+        assert word in result.stderr
+    assert run("solve", example).exit_code == 2  # --output is required
+
+
+def test_divergence_writes_what_it_has(example, tmp_path):
+    path = tmp_path / "hot.toml"
+    path.write_text(example.read_text().replace("temperature = 0.4", "temperature = 9.0"))
+    result = run("simulate", path, "-o", tmp_path / "out.nc", "--dim", 60, "--trials", 2, "--t-max", 80)
+    assert result.exit_code == 3
+    assert "largest stable temperature" in result.stderr
+    runs = sl.load(tmp_path / "out.nc")
+    assert runs.status == "diverged"
+    assert len(runs.time) >= 1
+
+
+def test_interruption_leaves_nothing_behind(example, tmp_path):
+    command = [sys.executable, "-c", "from sgdlimit.cli import main; main()"]
+    command += ["simulate", str(example), "-o", str(tmp_path / "long.nc"), "--dim", "2000", "--t-max", "500"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    time.sleep(8)  # past imports and compilation, into the runs
+    assert process.poll() is None
+    began = time.time()
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert time.time() - began < 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_quick_figure(tmp_path):
+    out = run("figure", "--quick", "--output", tmp_path / "f.png")
+    assert out.exit_code == 0
+    assert (tmp_path / "f.png").stat().st_size > 20_000
+    assert out.stdout.count("against") == 3
+
+
+def test_the_command_is_installed():
+    script = Path(sys.executable).parent / "sgdlimit"
+    done = subprocess.run([script, "models", "Square"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert "½(r−y)²" in done.stdout

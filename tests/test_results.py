@@ -1,0 +1,201 @@
+"""Results: labels, provenance, files that load or say why not, comparison, plots."""
+
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+
+import sgdlimit as sl
+from sgdlimit.results import Variable
+
+
+@pytest.fixture(scope="module")
+def pair():
+    problem = sl.Problem(
+        loss=sl.Square(), penalty=sl.Ridge(0.1), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5)
+    )
+    theory = sl.least_squares(problem, sl.SGD(0.5), t_max=2.0, kernels=True)
+    runs = sl.simulate(problem, sl.SGD(0.5, batch_size=2), dim=100, trials=4, t_max=2.0, seed=3)
+    return theory, runs
+
+
+def test_variables_and_dimensions_are_those_of_the_interface(pair):
+    theory, runs = pair
+    for name in ("train_loss", "test_loss", "train_error", "test_error"):
+        assert theory.dataset[name].dims == ("time",)
+        assert set(runs.dataset[name].dims) == {"trial", "time"}
+    assert theory.dataset["overlap"].dims == ("time", "student", "teacher")
+    assert set(runs.dataset["norm"].dims) == {"trial", "time", "student", "student_"}
+    for name in ("C_theta", "R_theta", "R_ell"):
+        assert theory.dataset[name].dims == ("time", "earlier", "student", "student_")
+    assert runs.dataset.sizes["trial"] == 4
+    assert "ηk/d" in theory.dataset["time"].attrs["long_name"]
+    assert all(v.attrs["long_name"] for v in runs.dataset.data_vars.values())
+
+
+def test_save_and_load(pair, tmp_path):
+    for result in pair:
+        path = result.save(tmp_path / "run.nc")
+        back = sl.load(path)
+        assert type(back) is type(result)
+        assert back.about == json.loads(json.dumps(result.about))
+        for name, variable in result.variables.items():
+            assert back.variables[name].dims == variable.dims
+            np.testing.assert_array_equal(back[name], variable.values)
+        assert back.problem == result.problem
+        assert back.problem.penalty == sl.Ridge(0.1)
+        assert back.algorithm == result.algorithm
+        assert repr(back) == repr(result)
+        assert not list(tmp_path.glob(".*part"))
+    plain = xarray.open_dataset(tmp_path / "run.nc", engine="h5netcdf")
+    about = json.loads(plain.attrs["sgdlimit_about"])
+    assert about["seed"] == 3
+    assert about["sgdlimit_version"] == sl.__version__
+    assert about["options"]["dim"] == 100
+    assert about["problem"]["loss"]["name"] == "Square"
+
+
+def test_a_users_function_is_kept_as_source(tmp_path):
+    problem = sl.Problem(
+        loss=sl.Loss(lambda r, y: jnp.cosh(r - y)), sample_ratio=math.inf, teacher=sl.Normal(1.0), labels=sl.Linear()
+    )
+    solution = sl.online(problem, sl.SGD(0.2), times=[0.0, 0.5], samples=64)
+    back = sl.load(solution.save(tmp_path / "run.nc"))
+    assert "jnp.cosh(r - y)" in back.about["problem"]["loss"]["fn"]["source"]
+    assert back.problem is None  # words cannot bring a function back
+    assert back.algorithm == sl.SGD(0.2)
+    assert "inf" in repr(back)
+
+
+def test_network_problem_survives_the_file(tmp_path):
+    problem = sl.Problem(
+        loss=sl.TwoLayer(jax.scipy.special.erf, readout=(1.0, -1.0)),
+        labels=sl.TwoLayerLabels(jnp.tanh),
+        sample_ratio=2.0,
+        teacher=sl.SparseNormal(0.3, 2.0),
+        init=sl.Point([0.1, 0.2]),
+        width=2,
+        teacher_width=3,
+        schedule=sl.CosineDecay(4.0),
+    )
+    runs = sl.simulate(problem, sl.SGF(0.2), dim=20, trials=2, t_max=0.2)
+    assert sl.load(runs.save(tmp_path / "run.nc")).problem == problem
+
+
+@pytest.mark.parametrize("kind", ["missing", "text", "foreign", "truncated", "later", "folder"])
+def test_files_that_are_not_results(pair, tmp_path, kind):
+    path = tmp_path / "x.nc"
+    words = {"missing": "no such file", "folder": "no such file"}
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "text":
+        path.write_text("time,train\n0,1\n")
+    elif kind == "foreign":
+        xarray.Dataset({"a": ("x", [1.0, 2.0])}).to_netcdf(path, engine="h5netcdf")
+    elif kind == "truncated":
+        content = pair[1].save(path).read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+    elif kind == "later":
+        pair[0].dataset.assign_attrs(
+            sgdlimit_kind="solution", sgdlimit_format=99, sgdlimit_version="9.0", sgdlimit_about="{}"
+        ).to_netcdf(path, engine="h5netcdf")
+    words |= {"text": "not a netCDF-4", "foreign": "not an sgdlimit result", "truncated": "truncated", "later": "9.0"}
+    with pytest.raises(sl.InputError, match=words[kind]) as caught:
+        sl.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_saving_into_nowhere(pair, tmp_path):
+    with pytest.raises(sl.InputError, match="folder"):
+        pair[0].save(tmp_path / "no" / "run.nc")
+    with pytest.raises(sl.InputError, match="folder"):
+        pair[0].save(tmp_path)
+
+
+def test_repr_reads_well(pair):
+    theory, runs = pair
+    assert "Volterra" in repr(theory)
+    assert "Ridge(strength=0.1)" in repr(theory)
+    assert "4 trials, dim=100, samples=200" in repr(runs)
+    assert "±" in repr(runs)
+    assert "<table>" in runs._repr_html_()
+
+
+def synthetic(kind, mean, spread=0.0, trials=400, seed=0, time=None):
+    """A result with known mean and error."""
+    time = np.linspace(0, 1, 5) if time is None else time
+    rng = np.random.default_rng(seed)
+    if kind is sl.Runs:
+        values = mean(time) + spread * rng.standard_normal((trials, len(time)))
+        return sl.Runs({"train_loss": Variable(("trial", "time"), values)}, {"time": time, "trial": np.arange(trials)})
+    variables = {"train_loss": Variable(("time",), mean(time))}
+    if spread:
+        variables["train_loss_stderr"] = Variable(("time",), np.full(len(time), spread))
+    return sl.Solution(variables, {"time": time})
+
+
+def test_compare_in_units_of_the_combined_error():
+    runs = synthetic(sl.Runs, lambda t: 1 + 0 * t, spread=2.0)  # error 2/√400 = 0.1
+    theory = synthetic(sl.Solution, lambda t: 1.5 + 0 * t, spread=0.2)
+    report = sl.compare(runs, theory)
+    expected = (runs["train_loss"].mean(axis=0) - 1.5) / np.hypot(runs["train_loss"].std(axis=0, ddof=1) / 20, 0.2)
+    np.testing.assert_allclose(report["train_loss"].z, expected, rtol=1e-6)
+    assert report.largest == pytest.approx(np.abs(expected).max(), rel=1e-6)
+    assert report.agrees(4)
+    assert not report.agrees(1)
+    assert "train_loss" in repr(report)
+    swapped = sl.compare(theory, runs)
+    np.testing.assert_allclose(swapped["train_loss"].z, -report["train_loss"].z)
+
+
+def test_compare_interpolates_the_theory():
+    runs = synthetic(sl.Runs, np.exp, spread=1e-4, time=np.linspace(0.05, 0.95, 7))
+    theory = synthetic(sl.Solution, np.exp, time=np.linspace(0, 1, 41))
+    assert sl.compare(runs, theory).largest < 5
+    short = synthetic(sl.Solution, np.exp, time=np.linspace(0, 0.5, 41))
+    assert len(sl.compare(runs, short)["train_loss"].time) == 4
+
+
+def test_compare_refuses_what_it_cannot_judge():
+    runs = synthetic(sl.Runs, np.exp, spread=1.0, trials=1)
+    theory = synthetic(sl.Solution, np.exp)
+    with pytest.raises(sl.InputError, match="1 trial"):
+        sl.compare(runs, theory)
+    with pytest.raises(sl.InputError, match="variables"):
+        sl.compare(theory, theory, ["norm"])
+    with pytest.raises(sl.InputError, match="Solution or Runs"):
+        sl.compare(theory, 3.0)  # type: ignore[arg-type]
+    late = synthetic(sl.Solution, np.exp, time=np.linspace(5, 6, 9))
+    with pytest.raises(sl.InputError, match="share no times"):
+        sl.compare(theory, late)
+
+
+def test_learning_curves(pair, tmp_path):
+    import matplotlib.pyplot as plt
+
+    theory, runs = pair
+    axes = sl.plot.learning_curves(theory, runs)
+    assert [ax.get_ylabel() for ax in axes] == ["train error", "test error"]
+    assert all("eta k" in ax.get_xlabel() for ax in axes)
+    lines = axes[0].get_lines()
+    assert {line.get_linestyle() for line in lines} == {"-", "--"}
+    np.testing.assert_allclose(lines[0].get_ydata(), theory["train_error"])
+    np.testing.assert_allclose(lines[1].get_ydata(), runs["train_error"].mean(axis=0), rtol=1e-6)
+    assert len(axes[0].collections) == 1  # the band of the runs
+    texts = [t.get_text() for t in axes[0].get_legend().get_texts()]
+    assert any("τ = 0.5" in t and "4 trials" in t for t in texts)
+    figure, mine = plt.subplots()
+    back = sl.plot.learning_curves(theory, runs, variables="norm", axes=mine, log_value=False)
+    assert back is mine
+    assert mine.get_ylabel() == "norm"
+    figure.savefig(tmp_path / "x.png")
+    plt.close("all")
+    with pytest.raises(sl.InputError, match="variables"):
+        sl.plot.learning_curves(theory, runs, variables="z")
+    with pytest.raises(sl.InputError, match="axes"):
+        sl.plot.learning_curves(theory, axes=plt.subplots(1, 3)[1])
+    plt.close("all")
