@@ -106,7 +106,10 @@ class Algorithm(abc.ABC):
 
     @abc.abstractmethod
     def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
-        """What updates first … first+count−1 draw in advance: rows of the batches, or None."""
+        """What updates first … first+count−1 draw in advance: rows of the batches, or None.
+
+        `first` is a multiple of `count`, so that a key folded with it is used once.
+        """
 
     @abc.abstractmethod
     def start_updates(self, key: Any, data: Any) -> Any:

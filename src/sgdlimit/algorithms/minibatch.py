@@ -59,19 +59,21 @@ class MiniBatch(Algorithm):
             )
 
 
-def without_replacement(key: Any, samples: int, count: int) -> Any:
-    """A uniform random subset of {0, …, samples−1} of the given size."""
+def without_replacement(key: Any, draws: int, samples: int, count: int) -> Any:
+    """Independent uniform random subsets of {0, …, samples−1}, each of size `count`: shape (draws, count)."""
     if count > FLOYD_LIMIT:
-        return jax.random.permutation(key, samples)[:count]
+        keys = jax.random.split(key, draws)
+        return jax.lax.map(lambda k: jax.random.permutation(k, samples)[:count], keys)
     # Floyd: for j = n−B … n−1 draw t ≤ j; take t, or j itself where t was taken before.
     last = samples - count + jnp.arange(count)
-    picks = jax.random.randint(key, (count,), 0, last + 1)
+    # The remainder of 32 random bits favours small numbers by at most n/2³², far below any sampling error.
+    picks = (jax.random.bits(key, (draws, count)) % (last + 1).astype(jnp.uint32)).astype(jnp.int32)
 
     def place(i: Any, chosen: Any) -> Any:
-        taken = jnp.any((chosen == picks[i]) & (jnp.arange(count) < i))
-        return chosen.at[i].set(jnp.where(taken, last[i], picks[i]))
+        taken = jnp.any((chosen == picks[:, i, None]) & (jnp.arange(count) < i), axis=1)
+        return chosen.at[:, i].set(jnp.where(taken, last[i], picks[:, i]))
 
-    return jax.lax.fori_loop(0, count, place, jnp.full(count, -1, dtype=picks.dtype))
+    return jax.lax.fori_loop(0, count, place, jnp.full((draws, count), -1, dtype=jnp.int32))
 
 
 @final
@@ -106,9 +108,8 @@ class SGD(MiniBatch):
         return self.temperature * sample_ratio * dt
 
     def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
-        """Rows of `count` batches, each drawn without replacement; update k uses its own key."""
-        keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(first + jnp.arange(count))
-        return jax.vmap(lambda k: without_replacement(k, samples, self.batch_size))(keys)
+        """Rows of `count` batches, each drawn without replacement."""
+        return without_replacement(jax.random.fold_in(key, first), count, samples, self.batch_size)
 
 
 @final

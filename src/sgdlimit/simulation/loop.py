@@ -1,6 +1,7 @@
 """The loop over updates: compiled inside, a host loop outside for progress, Ctrl-C and divergence."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -134,10 +135,24 @@ def run(
     return trace
 
 
-def compile_for(trial: Trial, theta: Any, algorithm: Algorithm, plan: Plan, keys: Keys) -> None:
-    """Compile everything a run needs by running no update at all."""
-    run(trial, theta, algorithm, plan._replace(record=np.array([0]), keep=np.array([0])), keys, lambda _: True)
-    samples = 0 if isinstance(trial.data, FreshData) else int(trial.data.X.shape[0])
-    table = _draws(algorithm, keys.draws, window(algorithm), samples, 0)
-    state = _start(algorithm, trial.data, keys.start)
-    jax.block_until_ready(_advance(algorithm, trial.data, theta, state, table, 0, 0, 0, plan.step_time, keys.steps))
+def compile_for(prepare: Callable[[], tuple[Trial, Any, Keys]], algorithm: Algorithm, plan: Plan, samples: int) -> Any:
+    """Compile everything a run needs, by doing it with no updates; parts that do not depend on each other at once.
+
+    Returns what `prepare` made. `samples` is n, 0 for infinite data.
+    """
+    here = jax.config.jax_enable_x64
+
+    def alone(part: Callable[..., Any], *arguments: Any) -> Any:
+        with jax.enable_x64(here):  # the precision is a setting of the thread
+            return jax.block_until_ready(part(*arguments))
+
+    with ThreadPoolExecutor(3) as pool:
+        drawing = pool.submit(alone, _draws, algorithm, jax.random.key(0), window(algorithm), samples, 0)
+        trial, theta, keys = prepare()
+        looking = [pool.submit(alone, part, trial, theta) for part in (observe_jit, snapshot_jit)]
+        state = _start(algorithm, trial.data, keys.start)
+        table = drawing.result()
+        alone(_advance, algorithm, trial.data, theta, state, table, 0, 0, 0, plan.step_time, keys.steps)
+        for done in looking:
+            done.result()
+    return trial, theta, keys

@@ -273,8 +273,7 @@ def _execute(
 
         bar.phase("compiling")
         with _precision(dtype):
-            prepared = job.prepare(0)
-            compile_for(prepared[0], prepared[1], job.algorithm, job.plan, prepared[2])
+            prepared = compile_for(lambda: job.prepare(0), job.algorithm, job.plan, options["samples"] or 0)
         bar.phase("")
         compiled = clock.perf_counter()
         with ThreadPoolExecutor(workers) as pool:

@@ -1,0 +1,59 @@
+"""Your own data: the theory of SGD on a given matrix against SGD on the same matrix.
+
+Two tables that come with scikit-learn, features standardised and rows scaled to norm about 1. The theory averages
+the noise over samples, so it is best for many samples and small temperature; the deviation is printed.
+
+    python examples/own_data.py own_data.png
+"""
+
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.model_selection import train_test_split
+
+import sgdlimit as sl
+
+RIDGE, T_MAX, TRIALS = 0.1, 8.0, 40
+TABLES = {"diabetes": load_diabetes, "digits": load_digits}
+TEMPERATURE = 0.1
+
+
+def prepare(load):
+    """Train and test parts, scaled by what is known from the training part."""
+    X, y = load(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(X, y.astype(float), test_size=0.3, random_state=0)
+    keep = X.std(axis=0) > 0.1 * X.std()  # pixels that hardly ever change
+    X, X_test = X[:, keep], X_test[:, keep]
+    centre, spread = X.mean(axis=0), X.std(axis=0)
+    X, X_test = (X - centre) / spread, (X_test - centre) / spread
+    size = np.sqrt(np.mean(np.sum(X**2, axis=1)))
+    return X / size, (y - y.mean()) / y.std(), X_test / size, (y_test - y.mean()) / y.std()
+
+
+def main(output):
+    figure, rows = plt.subplots(len(TABLES), 2, figsize=(8.8, 6.4), layout="constrained")
+    deviations = {}
+    for axes, (name, load) in zip(rows, TABLES.items(), strict=True):
+        X, y, X_test, y_test = prepare(load)
+        runs = sl.simulate_on_data(
+            X, y, sl.SGD(TEMPERATURE), penalty=sl.Ridge(RIDGE), X_test=X_test, y_test=y_test, t_max=T_MAX, trials=TRIALS
+        )
+        theory = sl.least_squares_on_data(X, y, TEMPERATURE, RIDGE, X_test=X_test, y_test=y_test, times=runs.time)
+        sl.plot.learning_curves(runs, theory, axes=axes)
+        axes[0].set_title(f"{name}: {X.shape[0]} samples, {X.shape[1]} features", loc="left", fontsize="medium")
+        mean, error = runs.curve("train_error")
+        deviation = np.abs(mean / theory["train_error"] - 1)
+        worst = deviation.argmax()
+        deviations[name] = deviation[worst]
+        print(
+            f"{name}: largest relative deviation of the train curve {deviation[worst]:.4f} at t = {runs.time[worst]:.3g}"
+            f" (standard error {error[worst] / theory['train_error'][worst]:.4f})"
+        )
+    figure.savefig(output, dpi=150)
+    return deviations
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "own_data.png")
