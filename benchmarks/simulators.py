@@ -22,7 +22,7 @@ def numpy_trial(seed: int, steps: np.ndarray) -> dict[str, np.ndarray]:
     y = np.sign(X @ teacher + 0.1 * rng.standard_normal(N)).astype(np.float32)
     theta = np.zeros(D, dtype=np.float32)
     eta = TAU * B
-    out: dict[str, list[float]] = {"train_error": [], "train_loss": [], "overlap": [], "norm": []}
+    out: dict[str, list] = {"train_error": [], "train_loss": [], "overlap": [], "norm": []}
     record = set(steps.tolist())
     for k in range(int(steps[-1]) + 1):
         if k in record:

@@ -2,6 +2,7 @@
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -56,7 +57,7 @@ def test_infinite_data_is_the_closed_form(delta, tau):
     np.testing.assert_allclose(solution["train_error"], solution["test_error"], rtol=1e-6)
 
 
-def exact_moments(problem, tau, times, schedule=lambda t: 1.0, nodes=400):
+def exact_moments(problem, tau, times, schedule=lambda t: 1.0, max_step=np.inf):
     """Second method: the ODE of every eigenmode's second moments on quantiles of μ, by an adaptive integrator.
 
     Modes x carry signal e = θ − θ* and fitted noise, and a variance V with V' = −2s(x+λ)V + τs²x·train.
@@ -83,7 +84,9 @@ def exact_moments(problem, tau, times, schedule=lambda t: 1.0, nodes=400):
         )
 
     start = np.concatenate([np.ones_like(x), np.zeros_like(x), np.zeros_like(x)])
-    out = solve_ivp(velocity, (0, times[-1]), start, t_eval=times, rtol=1e-10, atol=1e-12, method="DOP853")
+    out = solve_ivp(
+        velocity, (0, times[-1]), start, t_eval=times, rtol=1e-10, atol=1e-12, method="DOP853", max_step=max_step
+    )
     keep, fit, variance = out.y.reshape(3, len(x), -1)
     left = 1 - x[:, None] * fit
     signal = gram[0, 0] * keep**2 - 2 * gram[0, 1] * keep * left + gram[1, 1] * left**2
@@ -110,6 +113,44 @@ def test_schedule_and_random_start_against_an_ode():
     train, test = exact_moments(problem, 0.9, times, schedule=lambda t: (1 + t / 2) ** -0.7)
     np.testing.assert_allclose(solution["train_error"], train, rtol=1e-6)
     np.testing.assert_allclose(solution["test_error"], test, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["stop", "drop", "oscillation", "steep"])
+def test_rough_schedules_against_an_ode(name):
+    """Jumps and oscillations between recorded times are resolved."""
+    schedules = {
+        "stop": lambda t: jnp.where(t < 3.3, 1.0, 0.0),
+        "drop": lambda t: jnp.where(t < 3.3, 1.0, 0.1),
+        "oscillation": lambda t: jnp.sin(20 * t) ** 2,
+        "steep": lambda t: (1 + t / 0.01) ** -0.5,
+    }
+    fn = schedules[name]
+    problem = make(1.5, 0.1, schedule=sl.Schedule(fn))
+    solution = sl.least_squares(problem, sl.SGD(0.9), times=[10.0])
+
+    def schedule(t):
+        return {
+            "stop": float(t < 3.3),
+            "drop": 1.0 if t < 3.3 else 0.1,
+            "oscillation": math.sin(20 * t) ** 2,
+            "steep": (1 + t / 0.01) ** -0.5,
+        }[name]
+
+    train, test = exact_moments(problem, 0.9, np.array([10.0]), schedule=schedule, max_step=0.005)
+    assert solution["train_error"][0] == pytest.approx(train[0], rel=1e-6)
+    assert solution["test_error"][0] == pytest.approx(test[0], rel=1e-6)
+
+
+def test_growth_far_above_the_stable_temperature_is_resolved():
+    """λ = 0, δ = ∞: e^{(τ−2)t} with τ = 60, in one recorded step."""
+    solution = sl.least_squares(make(math.inf, 0.0, noise=0.0), sl.SGD(60.0), times=[0.5])
+    assert solution["train_error"][0] == pytest.approx(1.44 * math.exp(58 * 0.5), rel=1e-6)
+
+
+def test_a_schedule_has_no_single_stable_temperature():
+    calm = sl.least_squares(make(2.0, 0.0, schedule=sl.PowerDecay(2.0, 1.0)), sl.SGD(3.0), times=[0.0, 10.0, 40.0])
+    assert calm.message == ""
+    assert calm["train_error"][2] < calm["train_error"][1]
 
 
 def test_volterra_of_one_exponential():

@@ -153,6 +153,57 @@ def test_particles_agree_with_moments():
         assert_within(particles[name] - moments[name], error + 3e-4, 8)
 
 
+@pytest.mark.parametrize("sigma", [0.5, 3.0])
+def test_huber_with_heavy_noise_is_the_closed_form(sigma):
+    """Huber's ℓ = clip(x, ±1) of a Gaussian x = w − w* − z: Γ = P(|x| < 1), E ℓ² by hand, moments as an ODE."""
+    tau, ridge, start = 0.5, 0.1, 0.25
+
+    def velocity(t, state):
+        Q, c = state
+        V = Q - 2 * c + 1 + sigma**2
+        inside = math.erf(1 / math.sqrt(2 * V))
+        density = math.exp(-1 / (2 * V)) / math.sqrt(2 * math.pi * V)
+        square = V * (inside - 2 * density) + (1 - inside)
+        return [-2 * (ridge * Q + inside * (Q - c)) + tau * square, -(ridge * c + inside * (c - 1))]
+
+    problem = sl.Problem(
+        loss=sl.Huber(1.0),
+        penalty=sl.Ridge(ridge),
+        sample_ratio=math.inf,
+        teacher=sl.Normal(1.0),
+        noise=sl.Normal(sigma),
+        init=sl.Normal(math.sqrt(start)),
+    )
+    times = np.array([0.0, 1.0, 4.0])
+    solution = sl.online(problem, sl.SGD(tau), times=times)
+    exact = solve_ivp(velocity, (0, 4), [start, 0.0], t_eval=times, rtol=1e-10, atol=1e-12).y
+    assert_within(solution["norm"][:, 0, 0] - exact[0], solution["norm_stderr"][:, 0, 0] + 1e-6, 8)
+    assert_within(solution["overlap"][:, 0, 0] - exact[1], solution["overlap_stderr"][:, 0, 0] + 1e-6, 8)
+    assert solution["overlap_stderr"].max() < 1e-3
+
+
+def test_particles_with_a_sparse_teacher_at_short_times():
+    """A penalty too weak to matter: particles must give the closed form, from the first steps on."""
+    words = dict(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.SparseNormal(0.2, 2.0), init=sl.Normal(0.5))
+    particles = sl.online(
+        sl.Problem(penalty=sl.SmoothL1(1e-7), **words), sl.SGF(0.6), times=[0.02, 0.1, 1.0], samples=512
+    )
+    exact = sl.least_squares(sl.Problem(**words), sl.SGF(0.6), times=[0.02, 0.1, 1.0])
+    for name in ("overlap", "norm", "test_error"):
+        assert_within(particles[name] - exact[name], particles[f"{name}_stderr"] + 1e-4, 8)
+
+
+@pytest.mark.parametrize("penalty", [sl.NoPenalty(), sl.SmoothL1(0.1)])
+def test_divergence_before_the_first_requested_time(penalty):
+    problem = sl.Problem(loss=sl.Square(), penalty=penalty, sample_ratio=math.inf, teacher=sl.Normal(1.0))
+    with pytest.warns(sl.DivergenceWarning):
+        solution = sl.online(problem, sl.SGF(6.0), times=[50.0], samples=64, particles=64)
+    assert len(solution.time) == 0
+    assert "diverged" in repr(solution)
+    with pytest.raises(sl.InputError, match="diverged"):
+        sl.compare(solution, solution)
+
+
 def test_standard_errors_shrink_and_cover():
     problem = sl.Problem(loss=sl.Logistic(), labels=sl.Sign(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
     fine = sl.online(problem, sl.SGD(1.0), times=[0.0, 1.0, 2.0], samples=16384, seed=9)

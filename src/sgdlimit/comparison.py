@@ -92,6 +92,8 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
     for argument, result in (("first", first), ("second", second)):
         if not isinstance(result, Result):
             raise reject(argument, repr(result), "it must be a Solution or Runs, as sl.simulate or sl.load return")
+        if not len(result.time):
+            raise reject(argument, "a result without times", result.message or "it has nothing to compare")
         if isinstance(result, Runs) and result.trials < 2:
             raise reject(argument, "runs with 1 trial", "one trial has no standard error; simulate at least 2")
     names = [n for n in COMPARABLE if n in first and n in second] if variables is None else list(variables)

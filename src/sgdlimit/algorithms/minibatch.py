@@ -11,8 +11,8 @@ from ..errors import reject, whole
 from ..problem import Problem
 from .base import Algorithm, drifts, forces, temperature
 
-FLOYD_LIMIT = 64
-"""Batch size up to which Floyd's sampling (B² comparisons) beats sorting n random numbers."""
+FLOYD_LIMIT = 1024
+"""Batch size up to which Floyd's sampling (B² comparisons) is used; beyond it, n random numbers are sorted."""
 
 
 class MiniBatch(Algorithm):

@@ -26,11 +26,15 @@ def ridge_strength(problem: Problem) -> float:
         )
     if not isinstance(problem.labels, Linear | Noise):
         raise reject("problem.labels", type(problem.labels).__name__, "least_squares needs Linear() or Noise() labels")
-    if isinstance(problem.penalty, Ridge):
-        return float(problem.penalty.strength)
-    if isinstance(problem.penalty, NoPenalty):
-        return 0.0
-    raise reject("problem.penalty", type(problem.penalty).__name__, elsewhere)
+    strength = ridge_of(problem.penalty)
+    if strength is None:
+        raise reject("problem.penalty", type(problem.penalty).__name__, elsewhere)
+    return strength
+
+
+def ridge_of(penalty: Any) -> float | None:
+    """λ of a penalty ½λ|θ|²; None for any other."""
+    return 0.0 if isinstance(penalty, NoPenalty) else float(penalty.strength) if isinstance(penalty, Ridge) else None
 
 
 def temperature_of(algorithm: Algorithm) -> float:
@@ -116,14 +120,15 @@ def least_squares(
         pace = np.ones(len(t)) if speed is None else speed(t)
         variables |= _two_time(mu, ridge, delta, u, pace, curve.memory, toward, teacher2, spread)
         coords["earlier"] = t
-    limit = stable_temperature(delta, ridge)
+    # Under a schedule the noise is τs(t)²: no single temperature separates stable from unstable.
+    limit = stable_temperature(delta, ridge) if speed is None else None
     status, message = "complete", ""
     if not np.all(np.isfinite(curve.train)):
         keep = int(np.argmin(np.isfinite(curve.train)))
         status, message = "diverged", divergence_words(tau, limit, f"t = {t[keep]:.4g}")
         warnings.warn(message, DivergenceWarning, stacklevel=2)
         variables, coords = _cut(variables, coords, keep)
-    elif tau >= limit:
+    elif limit is not None and tau >= limit:
         message = f"grows without bound: τ = {tau:g} is at or above the largest stable temperature {limit:.4g}"
     about = provenance(
         "least squares (Volterra)",

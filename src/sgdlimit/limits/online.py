@@ -1,8 +1,9 @@
 """Infinite data (δ → ∞, `eq:dmft_infinite_data_planted`): one-pass SGD for any loss.
 
 Where h is linear, the second moments of (θ, θ*) close among themselves: ordinary differential equations. Otherwise
-the law of θ is carried by particles. Gaussian averages over (w, w*) use scrambled Sobol points with exact sample
-moments, independent in each replica; the spread over replicas is the standard error.
+the law of θ is carried by particles. Averages over (w, w*, z) use scrambled Sobol points, weighted so that all first
+and second moments are exact (control variates), independent in each replica; the spread over replicas is the standard
+error.
 """
 
 import math
@@ -18,39 +19,57 @@ from .. import grid
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, real, reject, whole
 from ..problem import Problem, fields, observables
+from ..problem.laws import EntryLaw
 from ..problem.problem import check_start
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
 
-NOISE_NODES = 8
-"""Quadrature nodes for the label noise z (exact to degree 15 for Gaussian noise)."""
 BOUND = 1e10
 """A norm θᵀθ/d beyond this counts as divergence."""
 
 
 class Nodes(NamedTuple):
-    """Points that Gaussian averages are taken over, and the fixed second moments of the teacher."""
+    """Points that averages are taken over, and the fixed second moments of the teacher."""
 
     normals: Any
-    """(N, m+k), sample mean 0 and sample covariance I."""
+    """(N, m+k), standard normal under the weights."""
     z: Any
-    z_weights: Any
+    """(N,)."""
+    weights: Any
+    """(N,), summing to 1."""
     teacher_root: Any
     """(k, k): w* = root · normals."""
     teacher_inverse: Any
     """(k, k): pseudo-inverse of C_θ(*, *)."""
 
 
-def _normals(samples: int, size: int, seed: int) -> np.ndarray:
-    """Scrambled Sobol normals whose sample moments up to the second are exact."""
+PER_REPLICA = Nodes(0, 0, 0, None, None)  # type: ignore[arg-type]
+"""Which parts differ between replicas, for vmap."""
+
+
+def _points(samples: int, size: int, law: EntryLaw, seed: int, key: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sobol normals, draws of z, and weights near 1/N that make all first and second moments exact."""
     from scipy.special import ndtri
     from scipy.stats import qmc
 
-    uniform = qmc.Sobol(size, scramble=True, rng=np.random.default_rng(seed)).random(samples)
-    x = ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))
-    x -= x.mean(axis=0)
-    return np.linalg.solve(np.linalg.cholesky(x.T @ x / samples), x.T).T
+    rng = np.random.default_rng(seed)
+    uniform = qmc.Sobol(size + 2, scramble=True, rng=rng).random(samples)
+    uniform = np.clip(uniform, 1e-15, 1 - 1e-15)
+    x, z = ndtri(uniform[:, :size]), law.spread_out(uniform[:, size:], key)
+    mean, second = (moment.item() for moment in law.moments(1))
+    both = np.column_stack([x, z])
+    pairs = np.triu_indices(size + 1)
+    monomials = np.column_stack([np.ones(samples), both, both[:, pairs[0]] * both[:, pairs[1]]])
+    target = np.concatenate([[1.0], np.zeros(size), [mean], np.where(pairs[0] == pairs[1], 1.0, 0.0)])
+    target[-1] = second
+    for entry, (i, j) in enumerate(zip(*pairs, strict=True)):
+        if j == size and i < size:
+            target[1 + size + 1 + entry] = 0.0
+    # The smallest correction of equal weights that meets the targets: the regression estimator of control variates.
+    missing = target - monomials.mean(axis=0)
+    correction = monomials @ np.linalg.lstsq(monomials.T @ monomials / samples, missing, rcond=1e-12)[0]
+    return x, z, (1 + correction) / samples
 
 
 def _root(matrix: Any) -> Any:
@@ -68,11 +87,9 @@ def _samples(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
 
 
 def _average(nodes: Nodes, Q: Any, c: Any, fn: Any) -> Any:
-    """E fn(w, w*, z) over the Gaussian and the noise; fn returns a tree of arrays."""
-    w, w_star = _samples(nodes, Q, c)
-    over_z = jax.vmap(fn, in_axes=(None, None, 0))
-    values = jax.vmap(over_z, in_axes=(0, 0, None))(w, w_star, nodes.z)
-    return jax.tree.map(lambda v: jnp.einsum("np...,p->...", v, nodes.z_weights) / len(w), values)
+    """E fn(w, w*, z); fn returns a tree of arrays."""
+    values = jax.vmap(fn)(*_samples(nodes, Q, c), nodes.z)
+    return jax.tree.map(lambda v: jnp.einsum("n...,n->...", v, nodes.weights), values)
 
 
 def _moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any) -> tuple[Any, Any, Any]:
@@ -103,7 +120,7 @@ def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, Q: Any, c: Any) 
         pull = stiffness @ Q + with_w
         return -pull - pull.T + tau * square, -(stiffness @ c + with_star)
 
-    return jax.vmap(one, in_axes=(Nodes(0, None, None, None, None), 0, 0))(nodes, Q, c)
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, Q, c)
 
 
 def online(
@@ -112,7 +129,7 @@ def online(
     t_max: float | None = None,
     *,
     times: Any = None,
-    samples: int = 4096,
+    samples: int = 16384,
     replicas: int = 8,
     particles: int = 8192,
     dt: float = 0.02,
@@ -137,21 +154,27 @@ def online(
     check_start(problem)
     tau = float(algorithm.noise_temperature)
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
-        nodes = _nodes(problem, samples, replicas, seed)
-        linear = fields.linear_drift(problem, t)
+        noise_key, weight_key, path_key = jax.random.split(jax.random.key(seed), 3)
+        nodes = _nodes(problem, samples, replicas, seed, noise_key)
+        linear = fields.linear_drift(problem, float(t[-1]))
         bar.phase("compiling")
         if linear:
             Q, c, reached = _march_moments(problem, tau, nodes, t, replicas, bar)
         else:
-            Q, c, reached = _march_particles(problem, tau, nodes, t, replicas, particles, dt, seed, bar)
-        observed = jax.vmap(
-            jax.vmap(partial(_observe, problem), in_axes=(Nodes(0, None, None, None, None), 0, 0)),
-            in_axes=(None, 0, 0),
-        )(nodes, Q[:reached], c[:reached])
+            Q, c, reached = _march_particles(problem, tau, nodes, t, replicas, particles, dt, weight_key, path_key, bar)
+        observed: dict[str, Any] = (
+            {}
+            if not reached
+            else jax.vmap(
+                jax.vmap(partial(_observe, problem), in_axes=(PER_REPLICA, 0, 0)),
+                in_axes=(None, 0, 0),
+            )(nodes, Q[:reached], c[:reached])
+        )
     status, message = "complete", ""
     if reached < len(t):
         status = "diverged"
-        message = f"diverged between t = {t[max(reached - 1, 0)]:.4g} and {t[reached]:.4g}: θᵀθ/d beyond {BOUND:g}"
+        before = t[reached - 1] if reached else 0.0
+        message = f"diverged between t = {before:.4g} and {t[reached]:.4g}: θᵀθ/d beyond {BOUND:g}"
         warnings.warn(message, DivergenceWarning, stacklevel=2)
     variables: dict[str, Variable] = {}
 
@@ -184,18 +207,16 @@ def online(
     return Solution(variables, coords, about)
 
 
-def _nodes(problem: Problem, samples: int, replicas: int, seed: int) -> Nodes:
+def _nodes(problem: Problem, samples: int, replicas: int, seed: int, key: Any) -> Nodes:
     m, k = problem.width, problem.k
     teacher = problem.gram()[m:, m:]
-    z, weights = problem.noise_law.nodes(NOISE_NODES)
-    normals = np.stack([_normals(samples, m + k, seed * 1_000_003 + i) for i in range(replicas)])
-    return Nodes(
-        jnp.asarray(normals),
-        jnp.asarray(z, dtype=normals.dtype),
-        jnp.asarray(weights),
-        _root(jnp.asarray(teacher)) if k else jnp.zeros((0, 0)),
-        jnp.asarray(np.linalg.pinv(teacher, hermitian=True)) if k else jnp.zeros((0, 0)),
-    )
+    law = problem.noise_law
+    points = [_points(samples, m + k, law, seed * 1_000_003 + i, jax.random.fold_in(key, i)) for i in range(replicas)]
+    normals, z, weights = (jnp.asarray(np.stack(part)) for part in zip(*points, strict=True))
+    if not k:
+        return Nodes(normals, z, weights, jnp.zeros((0, 0)), jnp.zeros((0, 0)))
+    inverse = jnp.asarray(np.linalg.pinv(teacher, hermitian=True))
+    return Nodes(normals, z, weights, _root(jnp.asarray(teacher)), inverse)
 
 
 def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
@@ -207,7 +228,7 @@ def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
 def _march_moments(
     problem: Problem, tau: float, nodes: Nodes, t: np.ndarray, replicas: int, bar: Progress
 ) -> tuple[Any, Any, int]:
-    """Integrate the moment equations of all replicas together, to a relative 1e-9."""
+    """Integrate the moment equations of all replicas together, to a relative 1e-8."""
     from scipy.integrate import solve_ivp
 
     Q0, c0 = _start(problem, replicas)
@@ -231,9 +252,9 @@ def _march_moments(
 
     too_large.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
     start = np.concatenate([Q0.ravel(), c0.ravel()])
-    out = solve_ivp(velocity, (0.0, t[-1]), start, method="DOP853", t_eval=t, rtol=1e-9, atol=1e-11, events=too_large)
-    states = out.y.T
-    reached = len(states)
+    out = solve_ivp(velocity, (0.0, t[-1]), start, method="DOP853", t_eval=t, rtol=1e-8, atol=1e-10, events=too_large)
+    reached = len(out.t)
+    states = out.y.T if reached else np.zeros((0, len(start)))
     Q = states[:, :cut].reshape(reached, *Q0.shape)
     c = states[:, cut:].reshape(reached, *c0.shape)
     return jnp.asarray(Q), jnp.asarray(c), reached
@@ -294,29 +315,29 @@ def _march_particles(
     replicas: int,
     particles: int,
     dt: float,
-    seed: int,
+    weight_key: Any,
+    path_key: Any,
     bar: Progress,
 ) -> tuple[Any, Any, int]:
     m = problem.width
     gram = jnp.asarray(problem.gram())
-    keys = jax.random.split(jax.random.key(seed), replicas)
 
     def draw(key: Any) -> Any:
         theta, theta_star = problem.sample_weights(key, particles)
         return _match(jnp.concatenate([theta, theta_star], axis=1).astype(jnp.float64), gram)
 
-    both = jax.vmap(draw)(keys)
+    both = jax.vmap(draw)(jax.random.split(weight_key, replicas))
     theta, theta_star = both[..., :m], both[..., m:]
-    in_axes = (None, None, Nodes(0, None, None, None, None), 0, 0, None, None, None, None, 0)
+    in_axes = (None, None, PER_REPLICA, 0, 0, None, None, None, None, 0)
     advance = jax.jit(jax.vmap(_advance_particles, in_axes=in_axes))
-    noise_keys = jax.vmap(lambda k: jax.random.fold_in(k, 1))(keys)
+    path_keys = jax.random.split(path_key, replicas)
     now, first = 0.0, 0
     Qs, cs = [], []
     for target in t:
         if target > now:
             steps = max(1, math.ceil((target - now) / dt - 1e-9))
             h = (target - now) / steps
-            theta = advance(problem, tau, nodes, theta, theta_star, now, h, first, steps, noise_keys)
+            theta = advance(problem, tau, nodes, theta, theta_star, now, h, first, steps, path_keys)
             bar.phase("")
             bar.advance((target - now) / t[-1])
             now, first = target, first + steps
@@ -325,4 +346,7 @@ def _march_particles(
             break
         Qs.append(Q)
         cs.append(jnp.einsum("rna,rnb->rab", theta, theta_star) / particles)
+    empty = (0, replicas, m)
+    if not Qs:
+        return jnp.zeros((*empty, m)), jnp.zeros((*empty, problem.k)), 0
     return jnp.stack(Qs), jnp.stack(cs), len(Qs)

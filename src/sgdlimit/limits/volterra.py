@@ -7,6 +7,7 @@ linearly with the number of panels. Positive weights throughout: no cancellation
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,9 @@ POINTS = 12
 """Gauss points of a panel."""
 REACH = 4.0
 """Largest rate × panel length: interpolating e^{−4x} on [0,1] at 12 points errs by about 1e-12."""
+
+BUDGET = 2000
+"""Largest number of bisections between two recorded times under a schedule."""
 
 
 class Curve(NamedTuple):
@@ -28,15 +32,13 @@ class Curve(NamedTuple):
 
 
 class _Panel(NamedTuple):
+    """Gauss points of [0, 1] and, on them (`nodes`) and on the points of ∫₀^{c_i} (`inner`), the Lagrange basis."""
+
     nodes: np.ndarray
-    inner: np.ndarray
     weights: np.ndarray
-    at_nodes: np.ndarray
     at_inner: np.ndarray
     integral_nodes: np.ndarray
     integral_inner: np.ndarray
-    integral_points: np.ndarray
-    integral_end: np.ndarray
 
 
 @cache
@@ -56,17 +58,37 @@ def _panel() -> _Panel:
         return np.polynomial.legendre.legvander(2 * points - 1, POINTS) @ primitive
 
     inner = np.multiply.outer(nodes, nodes)  # c_i ξ_g: quadrature points of ∫₀^{c_i}
-    return _Panel(
-        nodes,
-        inner,
-        weights,
-        basis(nodes),
-        basis(inner),
-        integral(nodes),
-        integral(inner),
-        integral(nodes),
-        integral(np.ones(1))[0],
-    )
+    return _Panel(nodes, weights, basis(inner), integral(nodes), integral(inner))
+
+
+def _cuts(start: float, end: float, speed: Callable[[np.ndarray], np.ndarray]) -> list[float]:
+    """Ends of panels on which ∫s and ∫s² are resolved: bisect until the halves agree with the whole.
+
+    A jump of s is isolated in a panel of relative length 2⁻⁴⁰; a schedule that is rough everywhere gets BUDGET panels.
+    """
+    panel = _panel()
+    left_over = BUDGET
+
+    def integrals(a: float, b: float) -> np.ndarray:
+        values = speed(a + (b - a) * panel.nodes)
+        return (b - a) * np.array([panel.weights @ values, panel.weights @ values**2])
+
+    def refine(a: float, b: float, whole: np.ndarray, level: int) -> list[float]:
+        nonlocal left_over
+        left_over -= 1
+        middle = (a + b) / 2
+        left, right = integrals(a, middle), integrals(middle, b)
+        if (
+            level == 0
+            or left_over < 0
+            or np.all(np.abs(left + right - whole) <= 1e-12 * (end - start) + 1e-11 * np.abs(whole))
+        ):
+            return [b]
+        return refine(a, middle, left, level - 1) + refine(middle, b, right, level - 1)
+
+    # Sixteen panels to begin with, so that a short burst between Gauss points is not overlooked.
+    edges = np.linspace(start, end, 17)
+    return [c for a, b in pairwise(edges) for c in refine(a, b, integrals(a, b), 36)]
 
 
 def solve(
@@ -81,8 +103,19 @@ def solve(
 
     `source` takes flow times u; `speed` is the schedule s(t), None for 1. The noise of a step scaled by s carries s².
     """
+    with np.errstate(over="ignore", invalid="ignore"):  # growth beyond the largest float is reported by the caller
+        return _solve(source, rates, weights, temperature, times, speed)
+
+
+def _solve(
+    source: Callable[[np.ndarray], np.ndarray],
+    rates: np.ndarray,
+    weights: np.ndarray,
+    temperature: float,
+    times: np.ndarray,
+    speed: Callable[[np.ndarray], np.ndarray] | None,
+) -> Curve:
     panel = _panel()
-    constant = speed is None
     train, memory, flow = np.empty(len(times)), np.empty((len(times), len(rates))), np.empty(len(times))
     now, u, y = 0.0, 0.0, np.zeros(len(rates))
     top = float(rates.max())
@@ -95,7 +128,7 @@ def solve(
         """Forward decay to the nodes, local kernel matrix, local memory matrix, decay over the panel."""
         advance = length * (panel.integral_nodes @ pace)
         inside = length * (panel.integral_inner @ pace)
-        end = length * float(panel.integral_end @ pace)
+        end = length * float(panel.weights @ pace)
         decay = np.exp(-np.multiply.outer(advance, rates)) * weights
         gaps = advance[:, None] - inside
         local = np.exp(-np.multiply.outer(gaps, rates)) @ weights
@@ -105,22 +138,25 @@ def solve(
         return decay, matrix, remember, np.exp(-end * rates)
 
     for i, target in enumerate(times):
-        span = target - now
-        if span > 0:
-            fastest = 1.0 if constant else float(np.max(np.abs(speed(np.linspace(now, target, 33))), initial=1e-12))
-            count = max(1, int(np.ceil(span * top * fastest / REACH)))
-            length = span / count
+        cuts = [] if target <= now else [target] if speed is None else _cuts(now, target, speed)
+        for cut in cuts:
+            fastest = 1.0 if speed is None else float(np.max(np.abs(speed(np.linspace(now, cut, 9)))))
+            # Decay, and above the stable temperature growth, are both resolved.
+            rate = max(top * fastest, temperature * fastest**2 * weights.sum())
+            count = max(1, int(np.ceil((cut - now) * rate / REACH)))
+            length = (cut - now) / count
             for j in range(count):
-                start = now + j * length
-                at = start + length * panel.nodes
-                pace = np.ones(POINTS) if constant else np.asarray(speed(at), dtype=np.float64)
-                decay, matrix, remember, keep = uniform(length) if constant else kernels(length, pace)
+                at = now + length * (j + panel.nodes)
+                pace = np.ones(POINTS) if speed is None else np.asarray(speed(at), dtype=np.float64)
+                decay, matrix, remember, keep = uniform(length) if speed is None else kernels(length, pace)
                 noise = temperature * pace**2
                 past = source(u + length * (panel.integral_nodes @ pace)) + decay @ y
                 values = np.linalg.solve(np.eye(POINTS) - matrix * noise, past)
                 y = keep * y + (noise * values) @ remember
-                u += length * float(panel.integral_end @ pace)
-            now = target
+                u += length * float(panel.weights @ pace)
+                if not np.all(np.isfinite(y)):
+                    break
+            now = cut
         train[i] = source(np.array([u]))[0] + weights @ y
         memory[i], flow[i] = y, u
     return Curve(train, memory, flow)

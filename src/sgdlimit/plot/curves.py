@@ -1,15 +1,12 @@
 """Learning curves: simulation as solid mean and band, theory dashed or dotted on top."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import reject
 from ..results import Result, Runs
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: distinct for every kind of colour vision."""
@@ -60,7 +57,7 @@ def learning_curves(
     labels: Sequence[str] | None = None,
     log_time: bool = False,
     log_value: bool = False,
-) -> "np.ndarray | Axes":
+) -> Any:
     """Draw variables of theories and runs against time; results of equal temperature share a colour.
 
     Runs: solid mean over trials with a band of one standard deviation. Theories: dotted for the SGF law, dashed

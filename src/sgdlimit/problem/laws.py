@@ -1,7 +1,8 @@
 """Laws of one coordinate: of the teacher θ*, the start θ⁰, the label noise z.
 
 Contract of a law (run by `tests/test_contracts.py`): `sample(key, shape)` draws entries, `moments(size)` is the
-mean and the second-moment matrix of `size` entries of one row, `nodes(count)` is a quadrature rule for one entry.
+mean and the second-moment matrix of `size` entries of one row, `spread_out(u, key)` turns evenly spread uniform points
+into draws of one entry.
 """
 
 import abc
@@ -13,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import ndtri
 
 from .._tree import static, tree
 from ..errors import InputError, real, reject
@@ -33,19 +35,14 @@ class EntryLaw(abc.ABC):
         """Mean `(size,)` and second moments `(size, size)` of one row."""
 
     @abc.abstractmethod
-    def nodes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Values and weights of a quadrature rule for one entry."""
+    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+        """Draws of one entry by its quantile function at uniform points u, (N, 2); `key` where there is no quantile."""
 
 
 def _iid(mean: float, second: float, size: int) -> tuple[np.ndarray, np.ndarray]:
     moments = np.full((size, size), mean**2)
     np.fill_diagonal(moments, second)
     return np.full(size, mean), moments
-
-
-def _hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
-    x, w = np.polynomial.hermite_e.hermegauss(count)
-    return x, w / w.sum()
 
 
 @tree
@@ -66,12 +63,9 @@ class Normal(EntryLaw):
         """Mean 0, second moment scale²."""
         return _iid(0.0, float(self.scale) ** 2, size)
 
-    def nodes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Gauss–Hermite; one node when the law is a point."""
-        if self.scale == 0:
-            return np.zeros(1), np.ones(1)
-        x, w = _hermite(count)
-        return self.scale * x, w
+    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+        """Normal quantiles."""
+        return float(self.scale) * ndtri(u[:, 0])
 
 
 @tree
@@ -102,9 +96,9 @@ class Point(EntryLaw):
         row = self._row(size)
         return row, np.outer(row, row)
 
-    def nodes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """One node."""
-        return self._row(1), np.ones(1)
+    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+        """The value."""
+        return np.full(len(u), self._row(1)[0])
 
 
 @tree
@@ -125,9 +119,9 @@ class Rademacher(EntryLaw):
         """Mean 0, second moment scale²."""
         return _iid(0.0, float(self.scale) ** 2, size)
 
-    def nodes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The two values."""
-        return float(self.scale) * np.array([-1.0, 1.0]), np.array([0.5, 0.5])
+    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+        """Signs."""
+        return float(self.scale) * np.where(u[:, 0] < 0.5, -1.0, 1.0)
 
 
 @tree
@@ -150,10 +144,9 @@ class Uniform(EntryLaw):
         """Mean of the interval; second moment (low² + low·high + high²)/3."""
         return _iid((self.low + self.high) / 2, (self.low**2 + self.low * self.high + self.high**2) / 3, size)
 
-    def nodes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Gauss–Legendre."""
-        x, w = np.polynomial.legendre.leggauss(count)
-        return self.low + (self.high - self.low) * (x + 1) / 2, w / 2
+    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+        """The points, rescaled."""
+        return self.low + (self.high - self.low) * u[:, 0]
 
 
 @tree
@@ -179,10 +172,11 @@ class SparseNormal(EntryLaw):
         """Mean 0, second moment density·scale²."""
         return _iid(0.0, float(self.density) * float(self.scale) ** 2, size)
 
-    def nodes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The atom at zero and Gauss–Hermite."""
-        x, w = _hermite(count)
-        return np.append(self.scale * x, 0.0), np.append(self.density * w, 1 - self.density)
+    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+        """Quantiles of the mixture: both tails are Gaussian, the middle is the atom at zero."""
+        low, high = u[:, 0] / self.density, (1 - u[:, 0]) / self.density
+        tail = np.where(low < 0.5, ndtri(np.clip(low, 1e-300, 0.5)), -ndtri(np.clip(high, 1e-300, 0.5)))
+        return self.scale * np.where((low < 0.5) | (high < 0.5), tail, 0.0)
 
 
 @tree
@@ -231,14 +225,9 @@ class Law(EntryLaw):
         draw = self._many((MOMENT_DRAWS, size))
         return draw.mean(axis=0), draw.T @ draw / MOMENT_DRAWS
 
-    def nodes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Medians of `4·count` equally likely strata of a large draw, spread rescaled to that of the draw."""
-        draw = np.sort(self._many((MOMENT_DRAWS,)))
-        strata = 4 * count
-        values = draw[(2 * np.arange(strata) + 1) * MOMENT_DRAWS // (2 * strata)]
-        spread = values.std()
-        ratio = draw.std() / spread if spread > 0 else 1.0
-        return draw.mean() + (values - values.mean()) * ratio, np.full(strata, 1 / strata)
+    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+        """Plain draws: a sampler has no quantile function."""
+        return np.asarray(self.sample(key, (len(u),)), dtype=np.float64)
 
 
 @tree
@@ -258,10 +247,6 @@ class PlusLogistic(EntryLaw):
         mean, second = self.base.moments(size)
         return mean, second + (math.pi**2 / 3) * np.eye(size)
 
-    def nodes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Product of the base's rule and Gauss–Legendre in the quantile of the logistic variable."""
-        x, w = np.polynomial.legendre.leggauss(4 * count)
-        u = (x + 1) / 2
-        logistic, weight = np.log(u) - np.log1p(-u), w / 2
-        values, weights = self.base.nodes(count)
-        return np.add.outer(values, logistic).ravel(), np.multiply.outer(weights, weight).ravel()
+    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+        """The base on the second coordinate plus logistic quantiles on the first."""
+        return self.base.spread_out(u[:, ::-1], key) + np.log(u[:, 0]) - np.log1p(-u[:, 0])

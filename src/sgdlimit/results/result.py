@@ -111,7 +111,10 @@ class Result(abc.ABC):
                 _phrase(problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init")),
             ),
             ("algorithm", _call(algorithm)),
-            ("time", f"{len(self.time)} points from {self.time[0]:g} to {self.time[-1]:g}"),
+            (
+                "time",
+                f"{len(self.time)} points" + (f" from {self.time[0]:g} to {self.time[-1]:g}" if len(self.time) else ""),
+            ),
         ]
         for name, (dims, values) in self.variables.items():
             if name.endswith("_stderr"):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..algorithms.base import FreshData, StoredData
+from ..algorithms.minibatch import FLOYD_LIMIT
 from .trial import Trial, observe, snapshot
 
 BOUND = 1e10
@@ -47,9 +48,11 @@ class Trace(NamedTuple):
     """Last good time and first bad one, or None."""
 
 
-def window(algorithm: Algorithm) -> int:
-    """Updates whose batches are drawn together: at most 2¹⁶ rows, at most 1024 updates."""
-    return max(16, min(1024, 2**16 // getattr(algorithm, "batch_size", 1)))
+def window(algorithm: Algorithm, samples: int) -> int:
+    """Updates whose batches are drawn together: at most 1024, 2¹⁶ rows, or about 2²⁰ random numbers if sorted."""
+    batch = getattr(algorithm, "batch_size", 1)
+    rows = 2**20 // max(samples, 1) if batch > FLOYD_LIMIT else 2**16 // batch
+    return max(1, min(1024, rows))
 
 
 @partial(jax.jit, static_argnums=(2, 3))
@@ -89,9 +92,8 @@ def _advance(
     return theta, state, jnp.isfinite(size) & (size < BOUND)
 
 
-def _pieces(plan: Plan, algorithm: Algorithm, data: Any, theta: Any) -> Iterator[tuple[int, int]]:
+def _pieces(plan: Plan, algorithm: Algorithm, data: Any, theta: Any, span: int) -> Iterator[tuple[int, int]]:
     """Consecutive ranges of updates: cut at records, at windows of draws, and by work."""
-    span = window(algorithm)
     if isinstance(data, StoredData) and not hasattr(algorithm, "batch_size"):
         span = max(1, int(WORK / (2 * data.X.size * theta.shape[1])))
     last = int(plan.record[-1])
@@ -109,7 +111,7 @@ def run(
 ) -> Trace:
     """March one trial. `advanced(step)` is told of progress and answers whether to go on."""
     samples = 0 if isinstance(trial.data, FreshData) else int(trial.data.X.shape[0])
-    span, dt = window(algorithm), plan.step_time
+    span, dt = window(algorithm, samples), plan.step_time
     state = _start(algorithm, trial.data, keys.start)
     record, keep = set(plan.record.tolist()), set(plan.keep.tolist())
     trace = Trace([], [], None)
@@ -122,7 +124,7 @@ def run(
 
     look(0)
     table, first = None, -1
-    for lo, hi in _pieces(plan, algorithm, trial.data, theta):
+    for lo, hi in _pieces(plan, algorithm, trial.data, theta, span):
         if lo // span * span != first:
             first = lo // span * span
             table = _draws(algorithm, keys.draws, span, samples, first)
@@ -140,14 +142,14 @@ def compile_for(prepare: Callable[[], tuple[Trial, Any, Keys]], algorithm: Algor
 
     Returns what `prepare` made. `samples` is n, 0 for infinite data.
     """
-    here = jax.config.jax_enable_x64
+    here = jnp.zeros(()).dtype == jnp.float64
 
     def alone(part: Callable[..., Any], *arguments: Any) -> Any:
         with jax.enable_x64(here):  # the precision is a setting of the thread
             return jax.block_until_ready(part(*arguments))
 
     with ThreadPoolExecutor(3) as pool:
-        drawing = pool.submit(alone, _draws, algorithm, jax.random.key(0), window(algorithm), samples, 0)
+        drawing = pool.submit(alone, _draws, algorithm, jax.random.key(0), window(algorithm, samples), samples, 0)
         trial, theta, keys = prepare()
         looking = [pool.submit(alone, part, trial, theta) for part in (observe_jit, snapshot_jit)]
         state = _start(algorithm, trial.data, keys.start)

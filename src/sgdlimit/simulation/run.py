@@ -16,11 +16,11 @@ import numpy as np
 from .. import grid
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData
-from ..errors import DivergenceWarning, InputError, real, reject, whole
-from ..limits.least_squares import divergence_words, ridge_strength
+from ..errors import DivergenceWarning, real, reject, whole
+from ..limits.least_squares import divergence_words, ridge_of
 from ..limits.on_data import read_data
 from ..limits.spectrum import stable_temperature, stable_temperature_on
-from ..problem import Labels, NoPenalty, Point, Problem, Square
+from ..problem import Constant, Labels, NoPenalty, Point, Problem, Square
 from ..problem.entries import resolve as resolve_entries
 from ..problem.observables import UNITS
 from ..problem.problem import check_start
@@ -316,26 +316,20 @@ def _ending(job: _Job, traces: list[Trace], X: np.ndarray | None) -> tuple[str, 
     if not bad:
         return "complete", ""
     (before, after), index = min(bad)
-    tau = limit = None
-    try:
-        ridge = ridge_strength(job.problem) if X is None else _ridge_on_data(job.problem)
-    except InputError:
-        pass
-    else:
-        tau = getattr(job.algorithm, "temperature", None)
-        if X is None:
-            limit = stable_temperature(job.problem.sample_ratio, ridge)
-        else:
-            eigenvalues = np.linalg.svd(X, compute_uv=False) ** 2 * X.shape[1] / X.shape[0]
-            limit = stable_temperature_on(eigenvalues, np.full(len(eigenvalues), 1 / X.shape[1]), ridge)
-    words = divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
-    return "diverged", words
+    tau = getattr(job.algorithm, "temperature", None)
+    limit = None if tau is None else _largest_stable(job.problem, X)
+    return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
 
 
-def _ridge_on_data(problem: Problem) -> float:
-    if not isinstance(problem.loss, Square):
-        raise reject("loss", problem.loss, "not least squares")
-    return float(getattr(problem.penalty, "strength", 0.0))
+def _largest_stable(problem: Problem, X: np.ndarray | None) -> float | None:
+    """The largest stable temperature where theory gives one: least squares without a schedule."""
+    ridge = ridge_of(problem.penalty)
+    if ridge is None or not isinstance(problem.loss, Square) or not isinstance(problem.schedule, Constant):
+        return None
+    if X is None:
+        return stable_temperature(problem.sample_ratio, ridge)
+    eigenvalues = np.linalg.svd(X, compute_uv=False) ** 2 * X.shape[1] / X.shape[0]
+    return stable_temperature_on(eigenvalues, np.full(len(eigenvalues), 1 / X.shape[1]), ridge)
 
 
 def _label(job: _Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
