@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +19,9 @@ BOUND = 1e10
 """A norm θᵀθ/d beyond this counts as divergence; single precision still holds it."""
 WORK = 1e9
 """Multiply-adds between two looks at the clock: a fraction of a second."""
+PIECES = 32
+"""Stretches between records that one compiled call can hold."""
 
-observe_jit = jax.jit(observe)
 snapshot_jit = jax.jit(snapshot)
 
 
@@ -69,36 +71,48 @@ def _start(algorithm: Algorithm, data: Any, key: Any) -> Any:
 
 @jax.jit
 def _advance(
-    algorithm: Algorithm,
-    data: Any,
-    theta: Any,
-    state: Any,
-    table: Any,
-    first: Any,
-    lo: Any,
-    hi: Any,
-    dt: Any,
-    key: Any,
-) -> Any:
-    """Updates lo … hi−1; `table` holds the draws of updates from `first` on. Also whether θ is still bounded."""
+    algorithm: Algorithm, trial: Trial, theta: Any, state: Any, table: Any, first: Any, pieces: Any, dt: Any, key: Any
+) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Updates lo … hi−1 for each row (lo, hi, look) of `pieces`; `table` holds the draws of updates from `first` on.
 
-    def body(k: Any, carry: Any) -> Any:
+    Also, after each piece, whether θ is still bounded, and the observables where `look` is not zero.
+    """
+
+    def update(k: Any, carry: Any) -> Any:
         theta, state = carry
         draw = jax.tree.map(lambda rows: rows[k - first], table)
-        return algorithm.update(data, theta, state, k * dt, dt, draw, jax.random.fold_in(key, k))
+        return algorithm.update(trial.data, theta, state, k * dt, dt, draw, jax.random.fold_in(key, k))
 
-    theta, state = jax.lax.fori_loop(lo, hi, body, (theta, state))
-    size = jnp.mean(theta**2)
-    return theta, state, jnp.isfinite(size) & (size < BOUND)
+    nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), jax.eval_shape(observe, trial, theta))
+
+    def advance(carry: Any, piece: Any) -> Any:
+        lo, hi, look = piece
+        theta, state = jax.lax.fori_loop(lo, hi, update, carry)
+        size = jnp.mean(theta**2)
+        seen = jax.lax.cond(look != 0, lambda: observe(trial, theta), lambda: nothing)
+        return (theta, state), (jnp.isfinite(size) & (size < BOUND), seen)
+
+    (theta, state), (bounded, seen) = jax.lax.scan(advance, (theta, state), pieces)
+    return theta, state, bounded, seen
 
 
-def _pieces(plan: Plan, algorithm: Algorithm, data: Any, theta: Any, span: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges of updates: cut at records, at windows of draws, and by work."""
+def _calls(plan: Plan, algorithm: Algorithm, data: Any, theta: Any, span: int) -> Iterator[list[tuple[int, int]]]:
+    """Ranges of updates, cut at records and at windows of draws, gathered into calls of bounded length and work."""
+    work = span
     if isinstance(data, StoredData) and not hasattr(algorithm, "batch_size"):
-        span = max(1, int(WORK / (2 * data.X.size * theta.shape[1])))
+        work = max(1, int(WORK / (2 * data.X.size * theta.shape[1])))
     last = int(plan.record[-1])
-    cuts = np.unique(np.concatenate([plan.record, plan.keep, np.arange(0, last, span), [0, last]])).astype(int)
-    yield from zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
+    marks = [plan.record, plan.keep, np.arange(0, last, min(span, work)), [0, last]]
+    cuts = np.unique(np.concatenate(marks)).astype(int).tolist()
+    stops = set(plan.keep.tolist())
+    call = [(0, 0)]
+    for lo, hi in pairwise(cuts):
+        begun = call[0][0]
+        if len(call) == PIECES or lo // span != begun // span or hi - begun > work or lo in stops:
+            yield call
+            call = []
+        call.append((lo, hi))
+    yield call
 
 
 def run(
@@ -115,24 +129,24 @@ def run(
     state = _start(algorithm, trial.data, keys.start)
     record, keep = set(plan.record.tolist()), set(plan.keep.tolist())
     trace = Trace([], [], None)
-
-    def look(k: int) -> None:
-        if k in record:
-            trace.recorded.append({n: np.asarray(v) for n, v in observe_jit(trial, theta).items()})
-        if k in keep:
-            trace.kept.append({n: np.asarray(v) for n, v in snapshot_jit(trial, theta).items()})
-
-    look(0)
     table, first = None, -1
-    for lo, hi in _pieces(plan, algorithm, trial.data, theta, span):
-        if lo // span * span != first:
-            first = lo // span * span
+    for call in _calls(plan, algorithm, trial.data, theta, span):
+        if call[0][0] // span * span != first:
+            first = call[0][0] // span * span
             table = _draws(algorithm, keys.draws, span, samples, first)
-        theta, state, bounded = _advance(algorithm, trial.data, theta, state, table, first, lo, hi, dt, keys.steps)
-        if not bool(bounded):
-            return trace._replace(diverged=(lo * dt, hi * dt))
-        look(hi)
-        if not advanced(hi):
+        end = call[-1][1]
+        pieces = np.full((PIECES, 3), (end, end, 0), dtype=np.int32)
+        pieces[: len(call)] = [(lo, hi, hi in record) for lo, hi in call]
+        theta, state, bounded, seen = _advance(algorithm, trial, theta, state, table, first, pieces, dt, keys.steps)
+        good, values = np.asarray(bounded), {name: np.asarray(value) for name, value in seen.items()}
+        for i, (lo, hi) in enumerate(call):
+            if not good[i]:
+                return trace._replace(diverged=(lo * dt, hi * dt))
+            if hi in record:
+                trace.recorded.append({name: value[i] for name, value in values.items()})
+        if end in keep:
+            trace.kept.append({name: np.asarray(value) for name, value in snapshot_jit(trial, theta).items()})
+        if not advanced(end):
             break
     return trace
 
@@ -151,10 +165,9 @@ def compile_for(prepare: Callable[[], tuple[Trial, Any, Keys]], algorithm: Algor
     with ThreadPoolExecutor(3) as pool:
         drawing = pool.submit(alone, _draws, algorithm, jax.random.key(0), window(algorithm, samples), samples, 0)
         trial, theta, keys = prepare()
-        looking = [pool.submit(alone, part, trial, theta) for part in (observe_jit, snapshot_jit)]
-        state = _start(algorithm, trial.data, keys.start)
-        table = drawing.result()
-        alone(_advance, algorithm, trial.data, theta, state, table, 0, 0, 0, plan.step_time, keys.steps)
-        for done in looking:
-            done.result()
+        keeping = pool.submit(alone, snapshot_jit, trial, theta)
+        state, table = _start(algorithm, trial.data, keys.start), drawing.result()
+        nothing = np.zeros((PIECES, 3), dtype=np.int32)
+        alone(_advance, algorithm, trial, theta, state, table, 0, nothing, plan.step_time, keys.steps)
+        keeping.result()
     return trial, theta, keys

@@ -34,7 +34,7 @@ FLOW_STEP = 0.01
 """Default step of the integrators of gradient flow and SGF."""
 DISCRETE_STEP = 0.05
 """Default step of the algorithms that live in discrete time."""
-GAUSSIAN_TEST = 2**14
+GAUSSIAN_TEST = 2**13
 """Fresh samples for test averages when they cost nothing (Gaussian entries)."""
 ROWS_TEST = 2048
 """Fresh samples for test averages when each is a row of d entries."""
