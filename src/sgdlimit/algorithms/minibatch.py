@@ -67,13 +67,14 @@ def without_replacement(key: Any, draws: int, samples: int, count: int) -> Any:
     # Floyd: for j = n−B … n−1 draw t ≤ j; take t, or j itself where t was taken before.
     last = samples - count + jnp.arange(count)
     # The remainder of 32 random bits favours small numbers by at most n/2³², far below any sampling error.
-    picks = (jax.random.bits(key, (draws, count)) % (last + 1).astype(jnp.uint32)).astype(jnp.int32)
+    bits = jax.random.bits(key, (count, draws))
+    picks = (bits % (last + 1).astype(jnp.uint32)[:, None]).astype(jnp.int32)
 
     def place(i: Any, chosen: Any) -> Any:
-        taken = jnp.any((chosen == picks[:, i, None]) & (jnp.arange(count) < i), axis=1)
-        return chosen.at[:, i].set(jnp.where(taken, last[i], picks[:, i]))
+        taken = jnp.any(chosen == picks[i], axis=0)
+        return chosen.at[i].set(jnp.where(taken, last[i], picks[i]))
 
-    return jax.lax.fori_loop(0, count, place, jnp.full((draws, count), -1, dtype=jnp.int32))
+    return jax.lax.fori_loop(0, count, place, jnp.full((count, draws), -1, dtype=jnp.int32)).T
 
 
 @final
