@@ -263,6 +263,7 @@ def test_no_stable_temperature_is_claimed_where_theory_gives_none():
     [
         ({"dim": 1}, "dim"),
         ({"dim": 10.5}, "dim"),
+        ({"dim": 10_000_000}, "dim.*GB"),
         ({"trials": 0}, "trials"),
         ({"t_max": 0.0}, "t_max"),
         ({"t_max": 1e-6}, "t_max"),

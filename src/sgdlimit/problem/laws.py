@@ -26,6 +26,9 @@ MOMENT_DRAWS = 2**18
 class EntryLaw(abc.ABC):
     """What every law of one coordinate offers."""
 
+    exact_moments: Any = True
+    """Whether `moments` are exact rather than estimated."""
+
     @abc.abstractmethod
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Entries of the given shape; the last axis runs over the units of one row."""
@@ -213,6 +216,11 @@ class Law(EntryLaw):
             raise reject("Law.fn", f"shape {draw.shape}", f"it must return the shape asked for, {tuple(shape)}")
         return draw
 
+    @property
+    def exact_moments(self) -> bool:
+        """Whether the user gave them."""
+        return self.mean is not None
+
     def _many(self, shape: tuple[int, ...]) -> np.ndarray:
         """One fixed large draw, the same whatever the precision of the computation around it."""
         with jax.enable_x64(False):
@@ -236,6 +244,11 @@ class PlusLogistic(EntryLaw):
     """A law plus an independent standard logistic variable: the noise behind logistic label probabilities."""
 
     base: EntryLaw
+
+    @property
+    def exact_moments(self) -> bool:
+        """As those of the base."""
+        return self.base.exact_moments
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """The sum of two independent draws."""

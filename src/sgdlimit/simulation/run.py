@@ -1,13 +1,6 @@
-"""`simulate`: validate, plan, run the trials side by side, label what comes out."""
+"""`simulate` and `simulate_on_data`: validate, plan, and say how each trial comes about."""
 
-import contextlib
-import os
-import threading
-import time as clock
-import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,18 +9,14 @@ import numpy as np
 from .. import grid
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData
-from ..errors import DivergenceWarning, real, reject, whole
-from ..limits.least_squares import divergence_words, ridge_of
+from ..errors import real, reject, whole
 from ..limits.on_data import read_data
-from ..limits.spectrum import stable_temperature, stable_temperature_on
-from ..problem import Constant, Labels, NoPenalty, Point, Problem, Square
+from ..problem import Labels, NoPenalty, Point, Problem, Square
 from ..problem.entries import resolve as resolve_entries
-from ..problem.observables import UNITS
 from ..problem.problem import check_start
-from ..progress import Progress
-from ..results import Runs, Variable
-from ..results.provenance import provenance
-from .loop import Keys, Plan, Trace, compile_for, run
+from ..results import Runs
+from .execute import Job, execute
+from .loop import Keys, Plan
 from .trial import RowsTest, Trial, build
 
 FLOW_STEP = 0.01
@@ -38,30 +27,6 @@ GAUSSIAN_TEST = 2**13
 """Fresh samples for test averages when they cost nothing (Gaussian entries)."""
 ROWS_TEST = 2048
 """Fresh samples for test averages when each is a row of d entries."""
-
-DIMS = {
-    "norm": ("student", "student_"),
-    "overlap": ("student", "teacher"),
-    "theta": ("coordinate", "student"),
-    "theta_star": ("coordinate", "teacher"),
-    "r": ("sample", "student"),
-    "r_star": ("sample", "teacher"),
-    "z": ("sample",),
-}
-"""Axes of a variable beyond trial and time (or snapshot)."""
-
-CONSTANT = ("theta_star", "r_star", "z")
-"""Kept with the snapshots, but the same at all of them."""
-
-
-class _Job(NamedTuple):
-    """What the trials have in common, whichever way their data come about."""
-
-    problem: Problem
-    algorithm: Algorithm
-    plan: Plan
-    prepare: Callable[[int], tuple[Trial, Any, Keys]]
-    """Data, θ⁰ and keys of a trial."""
 
 
 def simulate(
@@ -107,19 +72,9 @@ def simulate(
         trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0))
         return trial, theta, _keys(key)
 
-    options = {
-        "dim": dim,
-        "samples": samples or None,
-        "trials": trials,
-        "t_max": float(plan.record[-1] * plan.step_time),
-        "dt": step,
-        "entries": law,
-        "test_samples": fresh,
-        "dtype": dtype,
-    }
-    return _execute(
-        _Job(problem, algorithm, plan, prepare), trials, dtype, workers, progress, seed, options, "simulation"
-    )
+    job = Job("simulation", problem, algorithm, plan, prepare, samples, dim, None)
+    options = {"t_max": float(plan.record[-1] * plan.step_time), "dt": step, "entries": law, "test_samples": fresh}
+    return execute(job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, options=options)
 
 
 def simulate_on_data(
@@ -174,9 +129,9 @@ def simulate_on_data(
             _keys(jax.random.fold_in(root, index)),
         )
 
-    options = {"dim": dim, "samples": n, "trials": trials, "dt": step, "dtype": dtype}
-    job = _Job(problem, algorithm, plan, prepare)
-    return _execute(job, trials, dtype, workers, progress, seed, options, "simulation on data", X)
+    job = Job("simulation on data", problem, algorithm, plan, prepare, n, dim, X)
+    options = {"t_max": float(plan.record[-1] * plan.step_time), "dt": step}
+    return execute(job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, options=options)
 
 
 def _own_label(r_star: Any, z: Any) -> Any:
@@ -218,145 +173,3 @@ def _plan(
         if keep[-1] > record[-1]:
             raise reject("snapshots", wanted[-1], f"it lies beyond the last recorded time {record[-1] * step:.4g}")
     return Plan(step, record, keep), None if has_own else dt
-
-
-@contextlib.contextmanager
-def _precision(dtype: Any) -> Iterator[None]:
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
-    if name not in ("float32", "float64"):
-        raise reject("dtype", dtype, "it must be float32 or float64")
-    with jax.enable_x64(name == "float64"):
-        yield
-
-
-def _execute(
-    job: _Job,
-    trials: int,
-    dtype: str,
-    workers: int | None,
-    progress: bool | None,
-    seed: int,
-    options: dict[str, Any],
-    method: str,
-    X: np.ndarray | None = None,
-) -> Runs:
-    trials = whole("trials", trials, least=1, why="it must be a whole number ≥ 1")
-    cores = os.cpu_count() or 1
-    if workers is None:
-        workers = cores if jax.default_backend() == "cpu" else 1
-    workers = min(trials, whole("workers", workers, least=1, why="it must be a whole number ≥ 1"))
-    last = int(job.plan.record[-1])
-    halt = threading.Event()
-    horizon = [last]  # once a trial has diverged, the others need not go further than it did
-    lock = threading.Lock()
-    began = clock.perf_counter()
-    with _precision(dtype):
-        pass
-    with Progress("simulating", trials * last, progress) as bar:
-
-        def march(index: int, prepared: Any = None) -> Trace:
-            with _precision(dtype):
-                trial, theta, keys = job.prepare(index) if prepared is None else prepared
-                done = 0
-
-                def advanced(step: int) -> bool:
-                    nonlocal done
-                    bar.advance(step - done)
-                    done = step
-                    return not halt.is_set() and step < horizon[0]
-
-                trace = run(trial, theta, job.algorithm, job.plan, keys, advanced)
-                if trace.diverged is not None:
-                    with lock:
-                        horizon[0] = min(horizon[0], round(trace.diverged[1] / job.plan.step_time))
-                return trace
-
-        bar.phase("compiling")
-        with _precision(dtype):
-            prepared = compile_for(lambda: job.prepare(0), job.algorithm, job.plan, options["samples"] or 0)
-        bar.phase("")
-        compiled = clock.perf_counter()
-        with ThreadPoolExecutor(workers) as pool:
-            try:
-                futures = [pool.submit(march, 0, prepared)]
-                del prepared
-                futures += [pool.submit(march, i) for i in range(1, trials)]
-                wait(futures, return_when=FIRST_EXCEPTION)
-                traces = [future.result() for future in futures]
-            except BaseException:
-                halt.set()
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
-    finished = clock.perf_counter()
-    status, message = _ending(job, traces, X)
-    if status != "complete":
-        warnings.warn(message, DivergenceWarning, stacklevel=3)
-    variables, coords = _label(job, traces)
-    about = provenance(
-        method,
-        job.problem,
-        job.algorithm,
-        seed=seed,
-        options=options,
-        status=status,
-        message=message,
-        diagnostics={
-            "seconds": round(finished - compiled, 3),
-            "compile_seconds": round(compiled - began, 3),
-            "updates": last,
-            "step_time": job.plan.step_time,
-            "workers": workers,
-        },
-    )
-    return Runs(variables, coords, about)
-
-
-def _ending(job: _Job, traces: list[Trace], X: np.ndarray | None) -> tuple[str, str]:
-    bad = [(trace.diverged, index) for index, trace in enumerate(traces) if trace.diverged is not None]
-    if not bad:
-        return "complete", ""
-    (before, after), index = min(bad)
-    tau = getattr(job.algorithm, "temperature", None)
-    limit = None if tau is None else _largest_stable(job.problem, X)
-    return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
-
-
-def _largest_stable(problem: Problem, X: np.ndarray | None) -> float | None:
-    """The largest stable temperature where theory gives one: least squares without a schedule."""
-    ridge = ridge_of(problem.penalty)
-    if ridge is None or not isinstance(problem.loss, Square) or not isinstance(problem.schedule, Constant):
-        return None
-    if X is None:
-        return stable_temperature(problem.sample_ratio, ridge)
-    eigenvalues = np.linalg.svd(X, compute_uv=False) ** 2 * X.shape[1] / X.shape[0]
-    return stable_temperature_on(eigenvalues, np.full(len(eigenvalues), 1 / X.shape[1]), ridge)
-
-
-def _label(job: _Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
-    """Stack trials; after a divergence keep only the times that every trial reached."""
-    plan = job.plan
-    reached = min(len(trace.recorded) for trace in traces)
-    kept = min(len(trace.kept) for trace in traces)
-    variables: dict[str, Variable] = {}
-    names = traces[0].recorded[0] if reached else {}
-    for name in sorted(names, key=lambda n: list(UNITS).index(n)):
-        values = np.stack([np.stack([record[name] for record in trace.recorded[:reached]]) for trace in traces])
-        variables[name] = Variable(("trial", "time", *DIMS.get(name, ())), values)
-    for name in traces[0].kept[0] if kept else {}:
-        if name in CONSTANT:
-            values = np.stack([trace.kept[0][name] for trace in traces])
-            variables[name] = Variable(("trial", *DIMS[name]), values)
-        else:
-            values = np.stack([np.stack([snap[name] for snap in trace.kept[:kept]]) for trace in traces])
-            variables[name] = Variable(("trial", "snapshot", *DIMS[name]), values)
-    coords = {
-        "trial": np.arange(len(traces)),
-        "time": plan.record[:reached] * plan.step_time,
-        "student": np.arange(job.problem.width),
-        "student_": np.arange(job.problem.width),
-    }
-    if job.problem.k:
-        coords["teacher"] = np.arange(job.problem.k)
-    if kept:
-        coords["snapshot"] = plan.keep[:kept] * plan.step_time
-    return variables, coords

@@ -1,0 +1,106 @@
+"""Infinite data with a nonlinear penalty: the law of θ carried by particles (`eq:dmft_infinite_data_planted`)."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..problem import Problem, fields
+from ..progress import Progress
+from .averages import PER_REPLICA, Nodes, average, force_moments, root
+
+
+def _match(sample: Any, gram: Any) -> Any:
+    """Particles whose sample second moments are exactly `gram` (linear map; null directions stay null)."""
+
+    def power(matrix: Any, exponent: float) -> Any:
+        values, vectors = jnp.linalg.eigh(matrix)
+        kept = values > 1e-12 * jnp.max(jnp.abs(values), initial=1e-300)
+        return (vectors * jnp.where(kept, jnp.where(kept, values, 1.0) ** exponent, 0.0)) @ vectors.T
+
+    observed = sample.T @ sample / len(sample)
+    return sample @ (power(gram, 0.5) @ power(observed, -0.5)).T
+
+
+@jax.jit
+def _advance_particles(
+    problem: Problem,
+    tau: Any,
+    nodes: Nodes,
+    theta: Any,
+    theta_star: Any,
+    t: Any,
+    h: Any,
+    first: Any,
+    steps: Any,
+    key: Any,
+) -> Any:
+    """`steps` stochastic Heun steps of size h; the noise does not depend on θ, so this is of weak order two."""
+    m = theta.shape[1]
+
+    def drift(s: Any, x: Any) -> tuple[Any, Any]:
+        Q, c = x.T @ x / len(x), x.T @ theta_star / len(x)
+        _, with_star, square = force_moments(problem, nodes, s, Q, c)
+        gamma = average(nodes, Q, c, lambda w, v, z: fields.force_r(problem, s, w, v, z))
+        gamma_star = (with_star - gamma @ c) @ nodes.teacher_inverse
+        pull = jax.vmap(lambda v: fields.drift(problem, s, v))(x)
+        return -(pull + x @ gamma.T + theta_star @ gamma_star.T), square
+
+    def step(i: Any, x: Any) -> Any:
+        s = t + i * h
+        normal = jax.random.normal(jax.random.fold_in(key, first + i), (len(x), m))
+        slope, square = drift(s, x)
+        guess = x + h * slope + jnp.sqrt(tau * h) * normal @ root(square)
+        slope_, square_ = drift(s + h, guess)
+        return x + h / 2 * (slope + slope_) + jnp.sqrt(tau * h) * normal @ root((square + square_) / 2)
+
+    return jax.lax.fori_loop(0, steps, step, theta)
+
+
+def march_particles(
+    problem: Problem,
+    tau: float,
+    nodes: Nodes,
+    t: np.ndarray,
+    replicas: int,
+    particles: int,
+    dt: float,
+    weight_key: Any,
+    path_key: Any,
+    bar: Progress,
+    bound: float,
+) -> tuple[Any, Any, int]:
+    """C_θ(t,t) and C_θ(t,*) of every replica at the times reached before the norm passes `bound`, and their number."""
+    m = problem.width
+    gram = jnp.asarray(problem.gram())
+
+    def draw(key: Any) -> Any:
+        theta, theta_star = problem.sample_weights(key, particles)
+        return _match(jnp.concatenate([theta, theta_star], axis=1).astype(jnp.float64), gram)
+
+    both = jax.vmap(draw)(jax.random.split(weight_key, replicas))
+    theta, theta_star = both[..., :m], both[..., m:]
+    in_axes = (None, None, PER_REPLICA, 0, 0, None, None, None, None, 0)
+    advance = jax.jit(jax.vmap(_advance_particles, in_axes=in_axes))
+    path_keys = jax.random.split(path_key, replicas)
+    now, first = 0.0, 0
+    Qs, cs = [], []
+    for target in t:
+        if target > now:
+            steps = max(1, math.ceil((target - now) / dt - 1e-9))
+            h = (target - now) / steps
+            theta = advance(problem, tau, nodes, theta, theta_star, now, h, first, steps, path_keys)
+            bar.phase("")
+            bar.advance((target - now) / t[-1])
+            now, first = target, first + steps
+        Q = jnp.einsum("rna,rnb->rab", theta, theta) / particles
+        if not bool(jnp.all(jnp.isfinite(Q)) & (jnp.max(Q) < bound)):
+            break
+        Qs.append(Q)
+        cs.append(jnp.einsum("rna,rnb->rab", theta, theta_star) / particles)
+    empty = (0, replicas, m)
+    if not Qs:
+        return jnp.zeros((*empty, m)), jnp.zeros((*empty, problem.k)), 0
+    return jnp.stack(Qs), jnp.stack(cs), len(Qs)

@@ -1,0 +1,221 @@
+"""Run prepared trials side by side, watch for divergence and Ctrl-C, and label what comes out."""
+
+import contextlib
+import os
+import threading
+import time as clock
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..algorithms import Algorithm
+from ..errors import DivergenceWarning, reject, whole
+from ..limits.least_squares import divergence_words, ridge_of
+from ..limits.spectrum import stable_temperature, stable_temperature_on
+from ..problem import Constant, Problem, Square
+from ..problem.observables import UNITS
+from ..progress import Progress
+from ..results import Runs, Variable
+from ..results.provenance import provenance
+from .loop import Keys, Plan, Trace, compile_for, run
+from .trial import Trial
+
+DIMS = {
+    "norm": ("student", "student_"),
+    "overlap": ("student", "teacher"),
+    "theta": ("coordinate", "student"),
+    "theta_star": ("coordinate", "teacher"),
+    "r": ("sample", "student"),
+    "r_star": ("sample", "teacher"),
+    "z": ("sample",),
+}
+"""Axes of a variable beyond trial and time (or snapshot)."""
+
+CONSTANT = ("theta_star", "r_star", "z")
+"""Kept with the snapshots, but the same at all of them."""
+
+
+MEMORY_SHARE = 0.7
+"""Part of the machine's memory that the data of all running trials may take."""
+
+
+class Job(NamedTuple):
+    """What the trials have in common, whichever way their data come about."""
+
+    method: str
+    problem: Problem
+    algorithm: Algorithm
+    plan: Plan
+    prepare: Callable[[int], tuple[Trial, Any, Keys]]
+    """Data, θ⁰ and keys of a trial."""
+    samples: int
+    """n; 0 for infinite data."""
+    dim: int
+    matrix: np.ndarray | None
+    """The user's own X, if the data are not drawn."""
+
+
+@contextlib.contextmanager
+def _precision(name: str) -> Iterator[None]:
+    with jax.enable_x64(name == "float64"):
+        yield
+
+
+def _check_precision(dtype: Any) -> str:
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
+    if name not in ("float32", "float64"):
+        raise reject("dtype", dtype, "it must be float32 or float64")
+    return name
+
+
+def _check_workers(job: Job, trials: int, workers: int | None, precision: str) -> int:
+    """As many trials at once as there are cores, as the user says, and as fit into memory."""
+    own_choice = workers is not None
+    if workers is None:
+        workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+    workers = min(trials, whole("workers", workers, least=1, why="it must be a whole number ≥ 1"))
+    if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
+        return workers
+    memory = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    rows = job.samples or getattr(job.algorithm, "batch_size", 1)
+    # X, once more while it is drawn.
+    each = 2.0 * rows * job.dim * (8 if precision == "float64" else 4)
+    fitting = int(memory / each)
+    if fitting < 1:
+        raise reject("dim", job.dim, f"the data of a trial take {each / 1e9:.3g} GB, too much here; lower it")
+    if fitting < workers and own_choice:
+        raise reject("workers", workers, f"{fitting} trials fit into memory at once; lower it")
+    return min(workers, fitting)
+
+
+def execute(
+    job: Job,
+    *,
+    trials: int,
+    dtype: Any,
+    workers: int | None,
+    progress: bool | None,
+    seed: int,
+    options: dict[str, Any],
+) -> Runs:
+    """Run all trials, a few at a time; the first error or Ctrl-C stops them all."""
+    trials = whole("trials", trials, least=1, why="it must be a whole number ≥ 1")
+    precision = _check_precision(dtype)
+    workers = _check_workers(job, trials, workers, precision)
+    last = int(job.plan.record[-1])
+    halt = threading.Event()
+    horizon = [last]  # once a trial has diverged, the others need not go further than it did
+    lock = threading.Lock()
+    began = clock.perf_counter()
+    with Progress("simulating", trials * last, progress) as bar:
+
+        def march(index: int, prepared: Any = None) -> Trace:
+            with _precision(precision):
+                trial, theta, keys = job.prepare(index) if prepared is None else prepared
+                done = 0
+
+                def advanced(step: int) -> bool:
+                    nonlocal done
+                    bar.advance(step - done)
+                    done = step
+                    return not halt.is_set() and step < horizon[0]
+
+                trace = run(trial, theta, job.algorithm, job.plan, keys, advanced)
+                if trace.diverged is not None:
+                    with lock:
+                        horizon[0] = min(horizon[0], round(trace.diverged[1] / job.plan.step_time))
+                return trace
+
+        bar.phase("compiling")
+        with _precision(precision):
+            prepared = compile_for(lambda: job.prepare(0), job.algorithm, job.plan, job.samples)
+        bar.phase("")
+        compiled = clock.perf_counter()
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                futures = [pool.submit(march, 0, prepared)]
+                del prepared
+                futures += [pool.submit(march, i) for i in range(1, trials)]
+                wait(futures, return_when=FIRST_EXCEPTION)
+                traces = [future.result() for future in futures]
+            except BaseException:
+                halt.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+    finished = clock.perf_counter()
+    status, message = _ending(job, traces)
+    if status != "complete":
+        warnings.warn(message, DivergenceWarning, stacklevel=3)
+    variables, coords = _label(job, traces)
+    about = provenance(
+        job.method,
+        job.problem,
+        job.algorithm,
+        seed=seed,
+        options=options | {"dim": job.dim, "samples": job.samples or None, "trials": trials, "dtype": precision},
+        status=status,
+        message=message,
+        diagnostics={
+            "seconds": round(finished - compiled, 3),
+            "compile_seconds": round(compiled - began, 3),
+            "updates": last,
+            "step_time": job.plan.step_time,
+            "workers": workers,
+        },
+    )
+    return Runs(variables, coords, about)
+
+
+def _ending(job: Job, traces: list[Trace]) -> tuple[str, str]:
+    bad = [(trace.diverged, index) for index, trace in enumerate(traces) if trace.diverged is not None]
+    if not bad:
+        return "complete", ""
+    (before, after), index = min(bad)
+    tau = getattr(job.algorithm, "temperature", None)
+    limit = None if tau is None else _largest_stable(job.problem, job.matrix)
+    return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
+
+
+def _largest_stable(problem: Problem, X: np.ndarray | None) -> float | None:
+    """The largest stable temperature where theory gives one: least squares without a schedule."""
+    ridge = ridge_of(problem.penalty)
+    if ridge is None or not isinstance(problem.loss, Square) or not isinstance(problem.schedule, Constant):
+        return None
+    if X is None:
+        return stable_temperature(problem.sample_ratio, ridge)
+    eigenvalues = np.linalg.svd(X, compute_uv=False) ** 2 * X.shape[1] / X.shape[0]
+    return stable_temperature_on(eigenvalues, np.full(len(eigenvalues), 1 / X.shape[1]), ridge)
+
+
+def _label(job: Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
+    """Stack trials; after a divergence keep only the times that every trial reached."""
+    plan = job.plan
+    reached = min(len(trace.recorded) for trace in traces)
+    kept = min(len(trace.kept) for trace in traces)
+    variables: dict[str, Variable] = {}
+    names = traces[0].recorded[0] if reached else {}
+    for name in sorted(names, key=lambda n: list(UNITS).index(n)):
+        values = np.stack([np.stack([record[name] for record in trace.recorded[:reached]]) for trace in traces])
+        variables[name] = Variable(("trial", "time", *DIMS.get(name, ())), values)
+    for name in traces[0].kept[0] if kept else {}:
+        if name in CONSTANT:
+            values = np.stack([trace.kept[0][name] for trace in traces])
+            variables[name] = Variable(("trial", *DIMS[name]), values)
+        else:
+            values = np.stack([np.stack([snap[name] for snap in trace.kept[:kept]]) for trace in traces])
+            variables[name] = Variable(("trial", "snapshot", *DIMS[name]), values)
+    coords = {
+        "trial": np.arange(len(traces)),
+        "time": plan.record[:reached] * plan.step_time,
+        "student": np.arange(job.problem.width),
+        "student_": np.arange(job.problem.width),
+    }
+    if job.problem.k:
+        coords["teacher"] = np.arange(job.problem.k)
+    if kept:
+        coords["snapshot"] = plan.keep[:kept] * plan.step_time
+    return variables, coords
