@@ -61,7 +61,8 @@ class Job(NamedTuple):
 
 @contextlib.contextmanager
 def _precision(name: str) -> Iterator[None]:
-    with jax.enable_x64(name == "float64"):
+    # Full products: the default of some accelerators keeps only 10 bits of a single-precision factor.
+    with jax.enable_x64(name == "float64"), jax.default_matmul_precision("highest"):
         yield
 
 

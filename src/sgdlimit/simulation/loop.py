@@ -159,7 +159,7 @@ def compile_for(prepare: Callable[[], tuple[Trial, Any, Keys]], algorithm: Algor
     here = jnp.zeros(()).dtype == jnp.float64
 
     def alone(part: Callable[..., Any], *arguments: Any) -> Any:
-        with jax.enable_x64(here):  # the precision is a setting of the thread
+        with jax.enable_x64(here), jax.default_matmul_precision("highest"):  # settings of the thread, as in `execute`
             return jax.block_until_ready(part(*arguments))
 
     with ThreadPoolExecutor(3) as pool:
