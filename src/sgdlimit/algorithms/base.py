@@ -153,6 +153,17 @@ class Weighted(Algorithm):
         needs_data(type(self).__name__, problem)
 
 
+def require(problem: Any, algorithm: Any) -> None:
+    """Refuse arguments of the wrong kind, among them a class in place of an object."""
+    for argument, value, kind, example in (
+        ("problem", problem, Problem, "an sl.Problem(...)"),
+        ("algorithm", algorithm, Algorithm, "an algorithm such as sl.SGD(temperature=0.4)"),
+    ):
+        if not isinstance(value, kind):
+            given = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+            raise reject(argument, given, f"it must be {example}")
+
+
 def needs_data(name: str, problem: Problem) -> None:
     """Refuse infinite data."""
     if problem.infinite_data:

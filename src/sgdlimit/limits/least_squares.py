@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import grid
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
+from ..algorithms.base import require
 from ..errors import DivergenceWarning, reject
 from ..problem import Constant, Linear, Noise, NoPenalty, Problem, Ridge, Square
 from ..results import Solution, Variable
@@ -40,7 +41,7 @@ def ridge_of(penalty: Any) -> float | None:
 def temperature_of(algorithm: Algorithm) -> float:
     """τ of an algorithm that least squares covers: only two moments of the increments enter."""
     if not isinstance(algorithm, GradientFlow | SGF | SGD):
-        name = getattr(algorithm, "__name__", type(algorithm).__name__)
+        name = type(algorithm).__name__
         raise reject("algorithm", name, "least_squares covers GradientFlow(), SGF(τ) and SGD(τ); simulate the others")
     return float(algorithm.noise_temperature)
 
@@ -70,6 +71,7 @@ def least_squares(
     Train and test error, overlap and norm at `times` (default: 51 points up to `t_max`), for any δ, τ, λ, start
     and schedule. `kernels=True` adds the two-time functions C_theta, R_theta, R_ell and Gamma.
     """
+    require(problem, algorithm)
     ridge, tau = ridge_strength(problem), temperature_of(algorithm)
     t = grid.resolve(t_max, times)
     delta = problem.sample_ratio

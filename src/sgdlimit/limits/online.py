@@ -6,7 +6,6 @@ the law of θ is carried by particles (`particles`). The spread over independent
 
 import math
 import warnings
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ import numpy as np
 
 from .. import grid
 from ..algorithms import Algorithm
+from ..algorithms.base import require
 from ..errors import DivergenceWarning, real, reject, whole
 from ..problem import Problem, fields, observables
 from ..problem.problem import check_start
@@ -30,10 +30,13 @@ BOUND = 1e10
 
 @jax.jit
 def _observe(problem: Problem, nodes: Nodes, Q: Any, c: Any) -> dict[str, Any]:
+    """Every observable, (times, replicas); time by time, so that memory does not grow with their number."""
     chosen = observables.on_samples(problem)
-    names = tuple(chosen)
-    values = average(nodes, Q, c, lambda r, s, z: tuple(chosen[n](r, s, z) for n in names))
-    return dict(zip(names, values, strict=True))
+
+    def one(nodes: Nodes, Q: Any, c: Any) -> dict[str, Any]:
+        return average(nodes, Q, c, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
+
+    return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, *moments), (Q, c))
 
 
 @jax.jit
@@ -68,8 +71,7 @@ def online(
     replicas: independent repetitions, whose spread is the standard error.
     particles, dt: number of particles a replica and time step, used only if the penalty's gradient is not linear.
     """
-    if not isinstance(algorithm, Algorithm):
-        raise reject("algorithm", repr(algorithm), "it must be an algorithm such as sl.SGF(temperature=0.4)")
+    require(problem, algorithm)
     if algorithm.multi_pass_only:
         name = type(algorithm).__name__
         raise reject("algorithm", name, "a fraction of infinite data is no batch; use sl.SGD(τ) or sl.SGF(τ)")
@@ -79,6 +81,7 @@ def online(
     replicas = whole("replicas", replicas, least=2, why="a standard error needs at least 2 replicas")
     particles = whole("particles", particles, least=64, why="at least 64 particles")
     dt = real("dt", dt, above=0, why="it must be a positive time step")
+    seed = whole("seed", seed, least=0, why="it must be a whole number ≥ 0")
     check_start(problem)
     tau = float(algorithm.noise_temperature)
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
@@ -92,14 +95,7 @@ def online(
             Q, c, reached = march_particles(
                 problem, tau, nodes, t, replicas, particles, dt, weight_key, path_key, bar, BOUND
             )
-        observed: dict[str, Any] = (
-            {}
-            if not reached
-            else jax.vmap(
-                jax.vmap(partial(_observe, problem), in_axes=(PER_REPLICA, 0, 0)),
-                in_axes=(None, 0, 0),
-            )(nodes, Q[:reached], c[:reached])
-        )
+        observed = _observe(problem, nodes, Q, c)
     status, message = "complete", ""
     if reached < len(t):
         status = "diverged"
@@ -117,10 +113,10 @@ def online(
 
     for name, values in observed.items():
         add((f"train_{name}", f"test_{name}"), ("time",), values)
-    add(("norm",), ("time", "student", "student_"), Q[:reached])
+    add(("norm",), ("time", "student", "student_"), Q)
     coords = {"time": t[:reached], "student": np.arange(problem.width), "student_": np.arange(problem.width)}
     if problem.k:
-        add(("overlap",), ("time", "student", "teacher"), c[:reached])
+        add(("overlap",), ("time", "student", "teacher"), c)
         coords["teacher"] = np.arange(problem.k)
     options = {"t_max": float(t[-1]), "samples": samples, "replicas": replicas}
     if not linear:

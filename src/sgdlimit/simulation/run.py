@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import grid
 from ..algorithms import Algorithm
-from ..algorithms.base import StoredData
+from ..algorithms.base import StoredData, require
 from ..errors import real, reject, whole
 from ..limits.on_data import read_data
 from ..problem import Labels, NoPenalty, Point, Problem, Square
@@ -54,8 +54,7 @@ def simulate(
     snapshots: times at which weights and pre-activations are kept (default: the last recorded one).
     test_samples: fresh samples behind a test average; workers: trials run at once (default: one a core).
     """
-    if not isinstance(problem, Problem):
-        raise reject("problem", repr(problem), "it must be an sl.Problem")
+    require(problem, algorithm)
     dim = whole("dim", dim, least=2, why="d must be a whole number ≥ 2")
     samples = 0 if problem.infinite_data else round(problem.sample_ratio * dim)
     if not problem.infinite_data and samples < 1:
@@ -110,6 +109,7 @@ def simulate_on_data(
         sample_ratio=n / dim,
         noise=Point(0.0),
     )
+    require(problem, algorithm)
     if binary and not np.all(np.abs(y) == 1):
         raise reject("y", y[np.abs(y) != 1][0], "binary labels must be ±1; recode them")
     plan, step = _plan(algorithm, problem, dim, n, dt, grid.resolve(t_max, times), snapshots)
@@ -153,8 +153,6 @@ def _plan(
     snapshots: Any,
 ) -> tuple[Plan, float | None]:
     """Whole updates at which to record; and the step, where it was a choice."""
-    if not isinstance(algorithm, Algorithm):
-        raise reject("algorithm", repr(algorithm), "it must be an algorithm such as sl.SGD(temperature=0.4)")
     algorithm.check_simulation(problem, samples)
     has_own = hasattr(algorithm, "batch_size")
     if dt is None:
