@@ -94,6 +94,15 @@ BAD = {
     "batch": ("batch_size = 5", "batch_size = 100000", "batch_size"),
     "toml": ("[problem]", "[problem", "TOML"),
     "missing": ('loss = "Square"', "", "problem.loss"),
+    "string": ("temperature = 0.4", 'temperature = "0.4"', "temperature"),
+    "scale": ("scale = 1.0", 'scale = "1.0"', "scale"),
+    "point": ("value = 0.0", 'value = "zero"', "value"),
+    "seed": ("seed = 0", "seed = 123456789012345678901234", "seed"),
+    "long": ("t_max = 8.0", "t_max = 1e15", "updates"),
+    "snapshots": ("seed = 0", 'snapshots = "end"', "snapshots"),
+    "function": ('"Square"', '"other.toml:f"', "no Python file"),
+    "no name": ('name = "SGD"', "", "algorithm"),
+    "run": ("[run]", "[run.more]", "more"),
     "width": ("sample_ratio = 2.0", "sample_ratio = 2.0\nwidth = 2", "TwoLayer"),
 }  # fmt: skip
 
@@ -112,12 +121,29 @@ def test_bad_problem_files(example, tmp_path, name):
     assert not (tmp_path / "out.nc").exists()
 
 
+def test_entries_with_parameters_and_a_byte_order_mark(example, tmp_path):
+    path = tmp_path / "sparse.toml"
+    text = example.read_text().replace("seed = 0", 'seed = 0\nentries = { name = "sparse", density = 0.3 }')
+    path.write_text(text, encoding="utf-8-sig")
+    out = run("simulate", path, "-o", tmp_path / "out.nc", "--dim", 40, "--trials", 2, "--t-max", 0.5)
+    assert out.exit_code == 0, out.stderr
+    assert sl.load(tmp_path / "out.nc").about["options"]["entries"] == {"name": "SparseEntries", "density": 0.3}
+    path.write_text(text.replace('"sparse"', '"dense"'))
+    assert "unknown model" in run("simulate", path, "-o", tmp_path / "b.nc").stderr
+
+
+def test_version():
+    assert run("--version").stdout.strip() == f"sgdlimit {sl.__version__}"
+
+
 def test_bad_files_and_options(example, tmp_path):
     (tmp_path / "junk.nc").write_text("junk")
+    (tmp_path / "folder.nc").mkdir()
     for arguments, word in [
         (("solve", tmp_path / "none.toml", "-o", tmp_path / "a.nc"), "no such file"),
         (("solve", example, "-o", tmp_path / "a.csv"), ".nc"),
         (("solve", example, "-o", tmp_path / "no" / "a.nc"), "does not exist"),
+        (("solve", example, "-o", tmp_path / "folder.nc", "--force"), "folder"),
         (("solve", example, "-o", tmp_path / "a.nc", "--theory", "magic"), "magic"),
         (("compare", tmp_path / "junk.nc", tmp_path / "junk.nc"), "netCDF"),
         (("plot", tmp_path / "junk.nc", "-o", tmp_path / "a.png"), "netCDF"),

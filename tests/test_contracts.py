@@ -190,9 +190,8 @@ def test_increment_law(algorithm):
         assert_within((centred**2).mean() - variance, (centred**2).std() / np.sqrt(count) + 1e-6)
         assert float(algorithm.mean(t, dt, delta)) == pytest.approx(dt)
         draws.append(centred)
-    pairs = np.array([[np.mean(a * b) / np.sqrt(count) for b in draws] for a in draws])
+    correlations = np.array([[np.mean(a * b) for b in draws] for a in draws])
     spread = np.array([[np.std(a * b) / np.sqrt(count) for b in draws] for a in draws])
-    correlations = pairs * np.sqrt(count)
     off = ~np.eye(len(draws), dtype=bool)
     if algorithm.independent:
         assert_within(correlations[off], spread[off] + 1e-6)

@@ -141,6 +141,21 @@ def test_rough_schedules_against_an_ode(name):
     assert solution["test_error"][0] == pytest.approx(test[0], rel=1e-6)
 
 
+def test_long_times_keep_the_power_law():
+    """δ = 1, λ = 0, no label noise: train error decays as t^{−3/2}, through panels that grow with time."""
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=1.0, teacher=sl.Normal(1.0))
+    solution = sl.least_squares(problem, sl.SGD(0.5), times=[100.0, 1e3, 2e4])
+    scaled = solution["train_error"] * solution.time**1.5
+    # At late times the kernel is short: train = train₀ + τ∫H₂·train with ∫H₂ = ½.
+    flow = sl.least_squares(problem, sl.GradientFlow(), times=[2e4])["train_error"][0] * 2e4**1.5
+    assert scaled[2] == pytest.approx(flow / (1 - 0.25), rel=1e-3)
+    assert scaled[1] == pytest.approx(scaled[2], rel=1e-2)
+    fine = sl.least_squares(problem, sl.SGD(0.5), times=np.linspace(0, 100, 401))
+    assert fine["train_error"][-1] == pytest.approx(solution["train_error"][0], rel=1e-11)
+    with pytest.raises(sl.InputError, match="t_max"):
+        sl.least_squares(problem, sl.SGD(0.5), t_max=1e7)
+
+
 def test_growth_far_above_the_stable_temperature_is_resolved():
     """λ = 0, δ = ∞: e^{(τ−2)t} with τ = 60, in one recorded step."""
     solution = sl.least_squares(make(math.inf, 0.0, noise=0.0), sl.SGD(60.0), times=[0.5])

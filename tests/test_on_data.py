@@ -1,5 +1,6 @@
 """`least_squares_on_data`: exact parts against direct formulas, the curve against SGD on the same matrix."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import assert_agrees, assert_within, threshold
@@ -87,6 +88,14 @@ def test_limit_of_a_large_random_matrix():
     # One matrix scatters by about sqrt(2/n)·E y² around the limit; four such deviations.
     assert gap[1] < 4 * 1.25 * np.sqrt(2 / 3200)
     assert gap[1] < gap[0]
+
+
+def test_a_loss_that_is_not_finite_on_the_data_is_refused(table):
+    X, y, _, _ = table
+    with pytest.raises(sl.InputError, match="loss"):
+        sl.simulate_on_data(X, y, sl.SGD(0.1), loss=sl.Loss(lambda r, y: jnp.log(r) * y), t_max=1.0)
+    with pytest.raises(sl.InputError, match="±1"):
+        sl.simulate_on_data(X, y, sl.SGD(0.1), loss=sl.Logistic(), binary=True, t_max=1.0)
 
 
 def test_kinds_of_matrix(table):

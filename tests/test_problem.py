@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -35,6 +36,18 @@ GOOD = {"loss": sl.Square(), "sample_ratio": 2.0, "teacher": sl.Normal(1.0)}
         ({"init": sl.Point([1.0, 2.0])}, ["init", "width"]),
         ({"loss": sl.VectorField(lambda r, r_star, z: jnp.ones(3))}, ["loss", "shape (3,)"]),
         ({"schedule": lambda t: 1.0}, ["schedule", "sl.Schedule"]),
+        ({"sample_ratio": True}, ["sample_ratio", "True"]),
+        ({"loss": sl.Loss(lambda r, y: r > y)}, ["loss", "bool", "real number"]),
+        ({"loss": sl.Loss(lambda r, y: (r, y))}, ["loss", "tuple", "scalar"]),
+        ({"loss": sl.Loss(lambda r: r)}, ["loss", "TypeError"]),
+        ({"loss": sl.Loss(lambda r, y: r * y, error=lambda p, y: jnp.stack([p, y]))}, ["loss.error", "shape (2,)"]),
+        ({"loss": sl.Loss(lambda r, y: r * y, error=lambda p: p)}, ["loss.error", "TypeError"]),
+        ({"loss": sl.TwoLayer(jnp.tanh, readout=(1.0, 2.0, 3.0))}, ["TwoLayer.readout", "3 numbers"]),
+        ({"labels": sl.TwoLayerLabels(jnp.tanh, readout=(1.0, 2.0))}, ["TwoLayerLabels.readout", "2 numbers"]),
+        ({"noise": sl.Law(lambda key, shape: np.random.normal(size=shape))}, ["noise=Law", "jax.random"]),  # noqa: NPY002
+        ({"teacher": sl.Law(lambda key, shape: np.random.default_rng(0).normal(size=shape))}, ["teacher=Law", "key"]),
+        ({"init": sl.Law(lambda key, shape: jnp.zeros(3))}, ["init=Law", "shape (3,)"]),
+        ({"noise": sl.Point([0.1, 0.2])}, ["noise=Point"]),
     ],
 )
 def test_bad_problem(change, words):
@@ -62,6 +75,12 @@ def test_bad_problem(change, words):
         (lambda: sl.Ridge(-1.0), "Ridge.strength"),
         (lambda: sl.Huber(0.0), "Huber.threshold"),
         (lambda: sl.Loss(3.0), "Loss.fn"),  # type: ignore[arg-type]
+        (lambda: sl.Normal("1.0"), "Normal.scale"),  # type: ignore[arg-type]
+        (lambda: sl.SGD(True), "SGD.temperature"),
+        (lambda: sl.Point("zero"), "Point.value"),
+        (lambda: sl.Point([[1, 2], [3]]), "Point.value"),
+        (lambda: sl.Noise(binary="no"), "Noise.binary"),  # type: ignore[arg-type]
+        (lambda: sl.TwoLayer(jnp.tanh, loss=lambda r, y: r), "TwoLayer.loss"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_piece(make, word):
@@ -73,6 +92,34 @@ def test_non_finite_loss_at_the_start_is_refused():
     problem = sl.Problem(**(GOOD | {"loss": sl.Loss(lambda r, y: jnp.log(r) + y)}))
     with pytest.raises(sl.InputError, match=r"loss.*start"):
         check_start(problem)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"penalty": sl.Penalty(lambda x: jnp.sqrt(x**2))}, "penalty.*gradient"),
+        ({"penalty": sl.Penalty(lambda x: -jnp.log(x))}, "penalty.*gradient"),
+        ({"schedule": sl.Schedule(lambda t: 1 / t)}, "schedule"),
+        ({"labels": sl.Labels(lambda s, z: jnp.log(s))}, "labels"),
+    ],
+)
+def test_anything_else_that_is_not_finite_at_the_start(change, words):
+    with pytest.raises(sl.InputError, match=words):
+        check_start(sl.Problem(**(GOOD | change)))
+
+
+def test_numbers_become_floats_and_traced_numbers_pass():
+    assert isinstance(sl.SGD(1).temperature, float)
+    assert sl.SGD(0.5, batch_size=np.int64(3)).batch_size == 3
+    assert sl.Ridge(np.float32(0.5)).strength == 0.5
+    grown = jax.vmap(lambda tau: sl.SGD(tau).variance(0.0, 0.1, 2.0))(jnp.array([0.5, 1.0]))
+    np.testing.assert_allclose(grown, [0.1, 0.2], rtol=1e-6)
+
+    def pull(strength, ratio):
+        problem = sl.Problem(**(GOOD | {"penalty": sl.Ridge(strength), "sample_ratio": ratio}))
+        return fields.drift(problem, 0.0, jnp.array([2.0]))[0] / problem.sample_ratio
+
+    np.testing.assert_allclose(jax.vmap(pull)(jnp.array([0.1, 0.3]), jnp.array([1.0, 2.0])), [0.2, 0.3], rtol=1e-6)
 
 
 def test_binary_labels_must_be_signs():

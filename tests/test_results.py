@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
+from scipy import stats
 
 import sgdlimit as sl
 from sgdlimit.results import Variable
@@ -86,7 +87,7 @@ def test_network_problem_survives_the_file(tmp_path):
     assert sl.load(runs.save(tmp_path / "run.nc")).problem == problem
 
 
-@pytest.mark.parametrize("kind", ["missing", "text", "foreign", "truncated", "later", "folder"])
+@pytest.mark.parametrize("kind", ["missing", "text", "foreign", "truncated", "later", "folder", "mangled"])
 def test_files_that_are_not_results(pair, tmp_path, kind):
     path = tmp_path / "x.nc"
     words = {"missing": "no such file", "folder": "no such file"}
@@ -103,6 +104,11 @@ def test_files_that_are_not_results(pair, tmp_path, kind):
         pair[0].dataset.assign_attrs(
             sgdlimit_kind="solution", sgdlimit_format=99, sgdlimit_version="9.0", sgdlimit_about="{}"
         ).to_netcdf(path, engine="h5netcdf")
+    elif kind == "mangled":
+        pair[0].dataset.assign_attrs(sgdlimit_kind="solution", sgdlimit_format=1, sgdlimit_about="{").to_netcdf(
+            path, engine="h5netcdf"
+        )
+    words |= {"mangled": "damaged"}
     words |= {"text": "not a netCDF-4", "foreign": "not an sgdlimit result", "truncated": "truncated", "later": "9.0"}
     with pytest.raises(sl.InputError, match=words[kind]) as caught:
         sl.load(path)
@@ -152,6 +158,21 @@ def test_compare_in_units_of_the_combined_error():
     np.testing.assert_allclose(swapped["train_loss"].z, -report["train_loss"].z)
 
 
+def test_few_trials_know_their_error_poorly():
+    """|z| = 5 among 3 degrees of freedom is a deviation of about 2.4 sigmas: two-sided tail 0.015."""
+    time = np.array([0.0, 1.0])
+    values = np.array([[-1.0, -1.0], [1.0, 1.0], [-1.0, -1.0], [1.0, 1.0]])  # error of the mean: 0.577
+    runs = sl.Runs({"train_loss": Variable(("trial", "time"), values)}, {"time": time, "trial": np.arange(4)})
+    shifted = synthetic(sl.Solution, lambda t: 5 * 0.57735 + 0 * t, time=time)
+    report = sl.compare(runs, shifted)
+    assert report.largest == pytest.approx(5.0, rel=1e-3)
+    tail = 2 * stats.t.sf(5.0, 3)
+    assert 2 * stats.norm.sf(report.sigma) == pytest.approx(tail, rel=1e-2)
+    assert report.agrees(4)
+    many = synthetic(sl.Runs, lambda t: 0 * t, spread=1.0, trials=5000, time=time)
+    assert sl.compare(many, shifted).sigma > 30
+
+
 def test_compare_interpolates_the_theory():
     runs = synthetic(sl.Runs, np.exp, spread=1e-4, time=np.linspace(0.05, 0.95, 7))
     theory = synthetic(sl.Solution, np.exp, time=np.linspace(0, 1, 41))
@@ -169,6 +190,11 @@ def test_compare_refuses_what_it_cannot_judge():
         sl.compare(theory, theory, ["norm"])
     with pytest.raises(sl.InputError, match="Solution or Runs"):
         sl.compare(theory, 3.0)  # type: ignore[arg-type]
+    with pytest.raises(sl.InputError, match="along time"):
+        sl.compare(theory, theory, "time")
+    wide = sl.Solution({"train_loss": Variable(("time", "student"), np.ones((5, 2)))}, {"time": np.linspace(0, 1, 5)})
+    with pytest.raises(sl.InputError, match="shapes"):
+        sl.compare(theory, wide, "train_loss")
     late = synthetic(sl.Solution, np.exp, time=np.linspace(5, 6, 9))
     with pytest.raises(sl.InputError, match="share no times"):
         sl.compare(theory, late)
@@ -196,6 +222,9 @@ def test_learning_curves(pair, tmp_path):
     plt.close("all")
     with pytest.raises(sl.InputError, match="variables"):
         sl.plot.learning_curves(theory, runs, variables="z")
+    for name in ("theta", "time"):
+        with pytest.raises(sl.InputError, match="along time"):
+            sl.plot.learning_curves(runs, variables=name)
     with pytest.raises(sl.InputError, match="axes"):
         sl.plot.learning_curves(theory, axes=plt.subplots(1, 3)[1])
     plt.close("all")

@@ -183,6 +183,25 @@ def test_final_weights_and_predictions_belong_together(ridge):
     )
 
 
+def test_trials_are_independent(ridge):
+    runs = sl.simulate(ridge, sl.SGD(0.5), dim=40, trials=3, t_max=0.5)
+    for name in ("theta_star", "z", "r_star"):
+        flat = runs[name].reshape(3, -1)
+        assert np.abs(np.corrcoef(flat) - np.eye(3)).max() < 0.6
+    draws = [sl.simulate(ridge, sl.SGD(0.5), dim=40, trials=1, t_max=0.5, seed=s)["z"] for s in (0, 2**32 - 1)]
+    assert not np.array_equal(*draws)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "algorithm", [sl.SGD(0.6, batch_size=2), sl.ShuffledSGD(0.6), sl.SGF(0.6), sl.PersistentSGD(0.3, 1.0)]
+)
+def test_double_precision_runs_without_complaint(ridge, algorithm):
+    runs = sl.simulate(ridge, algorithm, dim=40, trials=2, t_max=1.0, dtype="float64")
+    assert runs["theta"].dtype == np.float64
+    assert runs["train_error"][:, -1].mean() < runs["train_error"][:, 0].mean()
+
+
 def test_zero_start_counts_as_half_an_error():
     problem = sl.Problem(loss=sl.Logistic(), labels=sl.Sign(), sample_ratio=2.0, teacher=sl.Normal(1.0))
     runs = sl.simulate(problem, sl.SGD(0.5), dim=50, trials=2, times=[0.0, 0.5])
@@ -268,6 +287,14 @@ def test_no_stable_temperature_is_claimed_where_theory_gives_none():
         ({"t_max": 0.0}, "t_max"),
         ({"t_max": 1e-6}, "t_max"),
         ({"seed": -1}, "seed"),
+        ({"seed": 2**32}, "seed"),
+        ({"t_max": 1e15}, "updates"),
+        ({"t_max": "1"}, "t_max"),
+        ({"algorithm": sl.SGD(1e-30)}, "updates"),
+        ({"algorithm": sl.SGD}, "the class SGD"),
+        ({"entries": sl.SparseEntries}, "entries"),
+        ({"entries": lambda key, shape: np.random.normal(size=shape)}, "jax.random"),  # noqa: NPY002
+        ({"snapshots": "end"}, "snapshots"),
         ({"entries": "cauchy"}, "entries"),
         ({"entries": lambda key, shape: 2 * jax.random.normal(key, shape)}, "variance"),
         ({"dtype": "int8"}, "dtype"),
@@ -300,14 +327,16 @@ def test_second_run_does_not_compile(ridge):
     """Changing τ, λ or the seed reuses everything that was compiled."""
     import logging
 
-    words = {"dim": 40, "trials": 2, "t_max": 1.0}
-    sl.simulate(ridge, sl.SGD(0.5), **words)
+    words = {"dim": 44, "trials": 2, "t_max": 1.0}
     messages = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())
     logger = logging.getLogger("jax._src.dispatch")
     with jax.log_compiles(True):
         logger.addHandler(handler)
+        sl.simulate(ridge, sl.SGD(1), **words)
+        assert any("XLA compilation of jit(_advance)" in m for m in messages)  # what is looked for does exist
+        messages.clear()
         other = sl.Problem(
             loss=sl.Square(), penalty=sl.Ridge(0.2), sample_ratio=2.0, teacher=sl.Normal(2.0), noise=sl.Normal(0.1)
         )

@@ -30,7 +30,7 @@ def test_volterra_against_sgd(delta, tau, ridge):
     runs = sl.simulate(problem, algorithm, dim=2000, trials=20, t_max=8.0, seed=1)
     report = sl.compare(runs, sl.least_squares(problem, algorithm, t_max=8.0))
     print(report)
-    assert report.agrees(4.0), report
+    assert report.largest <= 4.0, report
 
 
 @pytest.mark.parametrize(("delta", "tau", "ridge"), SETTINGS)
@@ -64,7 +64,7 @@ def test_online_logistic_against_one_pass_sgd():
     runs = sl.simulate(problem, algorithm, dim=1500, trials=16, t_max=5.0, seed=1)
     report = sl.compare(runs, sl.online(problem, algorithm, t_max=5.0))
     print(report)
-    assert report.agrees(4.0), report
+    assert report.largest <= 4.0, report
 
 
 def test_online_erf_network_against_one_pass_sgd():
@@ -84,7 +84,7 @@ def test_online_erf_network_against_one_pass_sgd():
     runs = sl.simulate(problem, algorithm, dim=1500, trials=16, t_max=6.0, seed=1)
     report = sl.compare(runs, sl.online(problem, algorithm, t_max=6.0))
     print(report)
-    assert report.agrees(4.0), report
+    assert report.largest <= 4.0, report
 
 
 def test_online_particles_against_one_pass_sgd():

@@ -17,6 +17,12 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
+def settle(obj: Any, **values: Any) -> None:
+    """Store checked values in a frozen dataclass while it is being made."""
+    for name, value in values.items():
+        object.__setattr__(obj, name, value)
+
+
 def tree(cls: Cls) -> Cls:
     """Register a frozen dataclass as a jax pytree."""
     fields = dataclasses.fields(cls)
@@ -28,8 +34,7 @@ def tree(cls: Cls) -> Cls:
 
     def unflatten(meta: tuple[Any, ...], data: tuple[Any, ...]) -> Any:
         obj = object.__new__(cls)
-        for name, value in zip(structure + leaves, tuple(meta) + tuple(data), strict=True):
-            object.__setattr__(obj, name, value)
+        settle(obj, **dict(zip(structure + leaves, tuple(meta) + tuple(data), strict=True)))
         return obj
 
     jax.tree_util.register_pytree_node(cls, flatten, unflatten)

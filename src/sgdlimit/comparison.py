@@ -21,6 +21,8 @@ class Agreement:
     first: np.ndarray
     second: np.ndarray
     stderr: np.ndarray
+    freedom: np.ndarray
+    """Degrees of freedom of the standard error (few trials know it poorly)."""
 
     @property
     def difference(self) -> np.ndarray:
@@ -36,6 +38,16 @@ class Agreement:
     def largest(self) -> float:
         """Largest |z|."""
         return float(np.max(np.abs(self.z)))
+
+    @property
+    def sigma(self) -> float:
+        """Largest |z| as a Gaussian would have it: Student's t with few trials turned into a normal deviate."""
+        from scipy.special import log_ndtr, ndtri_exp, stdtr
+
+        size = np.abs(self.z)
+        tail = stdtr(np.minimum(self.freedom, 1e9), -size)
+        normal = -ndtri_exp(np.where(self.freedom > 1e8, log_ndtr(-size), np.log(np.maximum(tail, 1e-300))))
+        return float(np.max(normal))
 
     @property
     def rms(self) -> float:
@@ -69,17 +81,26 @@ class Report:
         """Largest |z| over all variables and times."""
         return max(agreement.largest for agreement in self.variables.values())
 
-    def agrees(self, within: float = 4.0) -> bool:
-        """Whether every point lies within so many combined standard errors."""
-        return self.largest <= within
+    @property
+    def sigma(self) -> float:
+        """Largest deviation over all variables and times as a normal deviate."""
+        return max(agreement.sigma for agreement in self.variables.values())
 
-    def rows(self) -> list[tuple[str, int, float, float, float, float]]:
-        """Variable, points, largest |z|, its time, rms z, largest relative difference."""
-        return [(name, a.time.size, a.largest, a.worst_time, a.rms, a.relative) for name, a in self.variables.items()]
+    def agrees(self, within: float = 4.0) -> bool:
+        """Whether every point lies within so many standard errors, allowing for how few trials tell the error."""
+        return self.sigma <= within
+
+    def rows(self) -> list[tuple[str, int, float, float, float, float, float]]:
+        """Variable, points, largest |z|, as a normal deviate, its time, rms z, largest relative difference."""
+        return [
+            (n, a.time.size, a.largest, a.sigma, a.worst_time, a.rms, a.relative) for n, a in self.variables.items()
+        ]
 
     def __repr__(self) -> str:
-        head = f"{'':<12} {'points':>6} {'max |z|':>8} {'at t':>8} {'rms z':>6} {'max rel. diff.':>14}"
-        lines = [f"{n:<12} {p:>6} {z:>8.2f} {t:>8.3g} {r:>6.2f} {d:>14.2e}" for n, p, z, t, r, d in self.rows()]
+        head = f"{'':<12} {'points':>6} {'max |z|':>8} {'sigmas':>7} {'at t':>8} {'rms z':>6} {'max rel. diff.':>14}"
+        lines = [
+            f"{n:<12} {p:>6} {z:>8.2f} {s:>7.2f} {t:>8.3g} {r:>6.2f} {d:>14.2e}" for n, p, z, s, t, r, d in self.rows()
+        ]
         return "\n".join([f"{self.names[0]}  against  {self.names[1]}", head, *lines])
 
 
@@ -87,7 +108,7 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
     """Difference of two results (theory or runs, in any order), in units of the combined standard error.
 
     Curves are compared at the times of the runs; a theory is interpolated to them. Standard errors are over trials
-    for runs and Monte Carlo for theories.
+    for runs and Monte Carlo for theories. `sigmas` turns z into a normal deviate: with few trials a large z is common.
     """
     for argument, result in (("first", first), ("second", second)):
         if not isinstance(result, Result):
@@ -96,12 +117,17 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
             raise reject(argument, "a result without times", result.message or "it has nothing to compare")
         if isinstance(result, Runs) and result.trials < 2:
             raise reject(argument, "runs with 1 trial", "one trial has no standard error; simulate at least 2")
-    names = [n for n in COMPARABLE if n in first and n in second] if variables is None else list(variables)
-    for name in names:
-        if name not in first or name not in second:
-            raise reject("variables", name, "both results must have it")
+    names = [n for n in COMPARABLE if n in first and n in second]
+    if variables is not None:
+        names = [variables] if isinstance(variables, str) else list(variables)
     if not names:
         raise reject("variables", "none in common", f"the results share none of {', '.join(COMPARABLE)}")
+    for name in names:
+        shapes = [_shape(result, name) for result in (first, second)]
+        if None in shapes:
+            raise reject("variables", name, "both results must have it as a curve along time")
+        if shapes[0] != shapes[1]:
+            raise reject("variables", name, f"its shapes {shapes[0]} and {shapes[1]} differ; compare equal widths")
     grid = first.time if isinstance(first, Runs) or not isinstance(second, Runs) else second.time
     low, high = max(first.time[0], second.time[0]), min(first.time[-1], second.time[-1])
     # Runs end on the whole update nearest to the last time; a theory that stops a rounding short still covers it.
@@ -113,8 +139,21 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
     for name in names:
         (a, a_error), (b, b_error) = _at(first, name, grid), _at(second, name, grid)
         floor = ROUNDING * max(float(np.max(np.abs(a))), float(np.max(np.abs(b))), 1e-30)
-        agreements[name] = Agreement(grid, a, b, np.sqrt(a_error**2 + b_error**2 + floor**2))
+        error = np.sqrt(a_error**2 + b_error**2 + floor**2)
+        # Welch–Satterthwaite: what is left of the trials' degrees of freedom in the combined error.
+        spent = sum(e**4 / (r.trials - 1) for r, e in ((first, a_error), (second, b_error)) if isinstance(r, Runs))
+        freedom = error**4 / np.maximum(spent, 1e-12 * error**4)
+        agreements[name] = Agreement(grid, a, b, error, freedom)
     return Report(agreements, (first._title(), second._title()))
+
+
+def _shape(result: Result, name: str) -> tuple[int, ...] | None:
+    """Shape of a variable at one time; None if it is no curve."""
+    variable = result.variables.get(name)
+    dims = () if variable is None else tuple(d for d in variable.dims if d != "trial")
+    if variable is None or dims[:1] != ("time",):
+        return None
+    return variable.values.shape[variable.dims.index("time") + 1 :]
 
 
 def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -31,9 +31,20 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "penalty": ("NoPenalty", "Ridge", "SmoothL1", "Quartic", "Penalty", "VectorField"),
     "law": ("Normal", "Point", "Rademacher", "Uniform", "SparseNormal", "Law"),
     "schedule": ("Constant", "PowerDecay", "CosineDecay", "Schedule"),
+    "entries": ("GaussianEntries", "RademacherEntries", "UniformEntries", "SparseEntries", "CustomEntries"),
     "algorithm": ("GradientFlow", "SGF", "SGD", "ShuffledSGD", "ProportionalSGD", "PersistentSGD"),
 }
 """What can stand where: the models that `sgdlimit models` lists."""
+
+WRAPPERS = {
+    "loss": "Loss",
+    "labels": "Labels",
+    "penalty": "Penalty",
+    "law": "Law",
+    "schedule": "Schedule",
+    "entries": "CustomEntries",
+}
+"""The class that makes a user's function stand in a room."""
 
 LAW_FIELDS = ("teacher", "noise", "init")
 
@@ -79,11 +90,14 @@ def _key(name: str) -> str:
 def from_words(room: str, words: Any, where: str, folder: Path | None = None) -> Any:
     """The object that `words` describe; `where` names it in errors, `folder` is where 'file.py:fn' is looked up."""
     if isinstance(words, str):
-        words = {"fn": words, "name": _wrapper(room)} if ":" in words else {"name": words}
+        words = {"fn": words, "name": WRAPPERS[room]} if ":" in words and room in WRAPPERS else {"name": words}
     if not isinstance(words, dict) or "name" not in words:
-        raise reject(where, words, 'write a name, "file.py:function", or a table with a name')
+        example = ', "file.py:function"' if room in WRAPPERS else ""
+        raise reject(where, words, f"write a name{example}, or a table with a name")
     known = models(room)
     by_key = {_key(name): name for name in known}
+    if room == "entries":  # "sparse" for SparseEntries, as in sl.simulate
+        by_key |= {key.removesuffix("entries"): name for key, name in by_key.items()}
     name = by_key.get(_key(str(words["name"])))
     if name is None:
         raise reject(where, words["name"], f"unknown model; it must be one of {', '.join(known)}")
@@ -100,13 +114,7 @@ def from_words(room: str, words: Any, where: str, folder: Path | None = None) ->
     try:
         return cls(**arguments)
     except TypeError as error:
-        missing = str(error).split("__init__() ")[-1]
-        raise reject(where, words["name"], missing) from None
-
-
-def _wrapper(room: str) -> str:
-    """The class that wraps a user's function in a room: the one named last among those that take one."""
-    return {"loss": "Loss", "labels": "Labels", "penalty": "Penalty", "law": "Law", "schedule": "Schedule"}[room]
+        raise reject(where, words["name"], str(error).split("__init__() ")[-1]) from None
 
 
 def _argument(where: str, key: str, value: Any, folder: Path | None) -> Any:
@@ -114,7 +122,7 @@ def _argument(where: str, key: str, value: Any, folder: Path | None) -> Any:
         return from_words("loss", value, where, folder)
     if key in ("fn", "predict", "error", "activation", "loss"):
         return None if value is None else function(where, value, folder)
-    if value in ("inf", "-inf"):
+    if isinstance(value, str) and value in ("inf", "-inf"):
         return float(value)
     return tuple(value) if isinstance(value, list) else value
 
@@ -127,8 +135,8 @@ def function(where: str, value: Any, folder: Path | None) -> Callable[..., Any]:
         raise reject(where, value, f'it must be "file.py:function" or one of {", ".join(ACTIVATIONS)}')
     file, _, name = value.rpartition(":")
     path = (folder or Path()) / file
-    if not path.is_file():
-        raise reject(where, value, f"there is no file {path}")
+    if not path.is_file() or path.suffix != ".py":
+        raise reject(where, value, f"there is no Python file {path}")
     spec = importlib.util.spec_from_file_location(f"sgdlimit_user_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -155,7 +163,7 @@ def problem_from_words(words: dict[str, Any], folder: Path | None = None) -> "pr
         if key in rooms:
             arguments[key] = from_words(rooms[key], value, key, folder)
         elif key in numbers:
-            arguments[key] = float(value) if value in ("inf", "-inf") else value
+            arguments[key] = math.inf if value == "inf" else value
         else:
             raise reject(f"problem.{key}", value, f"unknown key; use {', '.join([*rooms, *numbers])}")
     for key in ("loss", "sample_ratio"):

@@ -1,6 +1,7 @@
 """Errors that name the argument, what was given, what is allowed and what to do about it."""
 
 import math
+import sys
 from typing import Any
 
 
@@ -20,22 +21,55 @@ def reject(argument: str, given: Any, why: str) -> InputError:
     return InputError(f"{argument}: got {text}; {why}")
 
 
-def real(argument: str, value: Any, *, above: float = -math.inf, least: float = -math.inf, why: str) -> float:
-    """A finite number above (or at least) a bound, or an InputError that says why not."""
+def traced(value: Any) -> bool:
+    """Whether jax is tracing the value: it has no number yet, and checks must let it pass."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.core.Tracer)
+
+
+def real(
+    argument: str,
+    value: Any,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    most: float = sys.float_info.max,
+    why: str,
+) -> Any:
+    """A finite number within bounds as a float (a traced one as it is), or an InputError that says why not."""
+    if traced(value):
+        return value
+    if isinstance(value, str | bytes | bool):
+        raise reject(argument, repr(value), why)
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise reject(argument, repr(value), why) from None
-    if not math.isfinite(number) or number <= above or number < least:
+    if not number > above or not least <= number <= most:
         raise reject(argument, value, why)
     return number
 
 
-def whole(argument: str, value: Any, *, least: int, why: str) -> int:
-    """An integer of at least `least`, or an InputError that says why not."""
+def whole(argument: str, value: Any, *, least: int, most: int = 2**31 - 1, why: str) -> int:
+    """An integer within bounds, or an InputError that says why not."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise reject(argument, repr(value), why)
-    number = value.__index__()
-    if number < least:
+    try:
+        number = value.__index__()
+    except TypeError:
+        raise reject(argument, repr(value), why) from None
+    if not least <= number <= most:
         raise reject(argument, value, why)
     return number
+
+
+def flag(argument: str, value: Any) -> bool:
+    """True or False, or an InputError."""
+    if not isinstance(value, bool):
+        raise reject(argument, repr(value), "it must be True or False")
+    return value
+
+
+def seed_number(value: Any) -> int:
+    """A random seed: the generator takes 32 bits."""
+    return whole("seed", value, least=0, most=2**32 - 1, why="it must be a whole number from 0 to 2³² − 1")

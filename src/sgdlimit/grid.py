@@ -27,20 +27,29 @@ def geometric(t_max: float, first: float, points: int = DEFAULT_POINTS) -> np.nd
     return np.concatenate([[0.0], np.geomspace(first, t_max, points - 1)])
 
 
+def increasing(argument: str, times: Any) -> np.ndarray:
+    """The user's own times, checked."""
+    try:
+        grid = np.atleast_1d(np.asarray(times))
+        grid = grid.astype(np.float64) if grid.dtype.kind in "iuf" else None
+    except ValueError:
+        grid = None
+    if grid is None:
+        raise reject(argument, repr(times), "it must be an increasing array of numbers")
+    if grid.ndim != 1 or grid.size < 1 or not np.all(np.isfinite(grid)):
+        raise reject(argument, f"shape {grid.shape}", "it must be a one-dimensional array of finite numbers")
+    if grid[0] < 0 or np.any(np.diff(grid) <= 0):
+        raise reject(argument, grid, "it must increase strictly and start at 0 or later; sort it with np.unique")
+    return grid
+
+
 def resolve(t_max: Any = None, times: Any = None) -> np.ndarray:
     """The times to record: the user's `times`, or a linear grid up to `t_max`."""
     if times is None:
         if t_max is None:
             raise reject("t_max", None, "give t_max (a positive time) or times (an increasing array)")
         return linear(t_max)
-    try:
-        grid = np.asarray(times, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise reject("times", repr(times), "it must be an increasing array of numbers") from None
-    if grid.ndim != 1 or grid.size < 1 or not np.all(np.isfinite(grid)):
-        raise reject("times", f"shape {grid.shape}", "it must be a one-dimensional array of finite numbers")
-    if grid[0] < 0 or np.any(np.diff(grid) <= 0):
-        raise reject("times", grid, "it must increase strictly and start at 0 or later; sort it with np.unique")
+    grid = increasing("times", times)
     if t_max is not None:
         t_max = real("t_max", t_max, above=0, why="it must be a positive time (t = ηk/d)")
         if grid[-1] > t_max:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from .._tree import settle
 from ..errors import real, reject
 from ..problem import Problem, fields
 from ..problem.entries import Entries
@@ -100,6 +101,11 @@ class Algorithm(abc.ABC):
 
     # --- the finite-size update (simulation) ---
 
+    @property
+    @abc.abstractmethod
+    def rows(self) -> int | None:
+        """Samples that one update reads, for an algorithm with a step of its own; None: all, and the user sets dt."""
+
     @abc.abstractmethod
     def step_time(self, dim: int, dt: float) -> float:
         """Time t = ηk/d that one update advances; `dt` is the step of the algorithms that have none of their own."""
@@ -126,6 +132,11 @@ class Algorithm(abc.ABC):
 
 class Weighted(Algorithm):
     """An algorithm whose update is one explicit step with weights Z on the samples (`eq:sgf_disc`)."""
+
+    @property
+    def rows(self) -> int | None:
+        """All."""
+        return None
 
     def step_time(self, dim: int, dt: float) -> float:
         """The step itself."""
@@ -170,6 +181,7 @@ def needs_data(name: str, problem: Problem) -> None:
         raise reject("sample_ratio", "inf", f"{name} needs a stored training set; simulate sl.SGD, or give a finite δ")
 
 
-def temperature(name: str, value: Any) -> None:
-    """Check τ."""
-    real(f"{name}.temperature", value, least=0, why="τ = η/B must be a number ≥ 0")
+def settle_temperature(algorithm: Any) -> None:
+    """Check and store τ."""
+    name = f"{type(algorithm).__name__}.temperature"
+    settle(algorithm, temperature=real(name, algorithm.temperature, least=0, why="τ = η/B must be a number ≥ 0"))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from .._tree import tree
 from ..problem import Problem
-from .base import Algorithm, Weighted, drifts, forces, needs_data, temperature
+from .base import Algorithm, Weighted, drifts, forces, needs_data, settle_temperature
 
 
 @final
@@ -37,6 +37,11 @@ class GradientFlow(Algorithm):
     def noise_temperature(self) -> Any:
         """0."""
         return 0.0
+
+    @property
+    def rows(self) -> int | None:
+        """All."""
+        return None
 
     def step_time(self, dim: int, dt: float) -> float:
         """The step of the integrator."""
@@ -82,7 +87,7 @@ class SGF(Weighted):
     multi_pass_only: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        temperature("SGF", self.temperature)
+        settle_temperature(self)
 
     def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
         """The shape alone."""

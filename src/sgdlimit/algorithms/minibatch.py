@@ -6,10 +6,10 @@ from typing import Any, ClassVar, final
 import jax
 import jax.numpy as jnp
 
-from .._tree import static, tree
+from .._tree import settle, static, tree
 from ..errors import reject, whole
 from ..problem import Problem
-from .base import Algorithm, drifts, forces, temperature
+from .base import Algorithm, drifts, forces, settle_temperature
 
 FLOYD_LIMIT = 1024
 """Batch size up to which Floyd's sampling (B² comparisons) is used; beyond it, n random numbers are sorted."""
@@ -22,14 +22,19 @@ class MiniBatch(Algorithm):
     batch_size: Any
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        temperature(name, self.temperature)
-        whole(f"{name}.batch_size", self.batch_size, least=1, why="B must be a whole number ≥ 1")
+        settle_temperature(self)
+        name = f"{type(self).__name__}.batch_size"
+        settle(self, batch_size=whole(name, self.batch_size, least=1, why="B must be a whole number ≥ 1"))
 
     @property
     def noise_temperature(self) -> Any:
         """τ."""
         return self.temperature
+
+    @property
+    def rows(self) -> int | None:
+        """B."""
+        return self.batch_size
 
     def step_time(self, dim: int, dt: float) -> float:
         """η/d."""
@@ -40,7 +45,7 @@ class MiniBatch(Algorithm):
         return ()
 
     def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
-        """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B)."""
+        """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B), `eq:sgd_planted`."""
         batch, problem = data.batch(draw, key), data.problem
         ell = forces(problem, t, batch.X @ theta, batch)
         gradient = drifts(problem, t, theta) / theta.shape[0] + batch.X.T @ ell / self.batch_size
@@ -65,7 +70,7 @@ def without_replacement(key: Any, draws: int, samples: int, count: int) -> Any:
         keys = jax.random.split(key, draws)
         return jax.lax.map(lambda k: jax.random.permutation(k, samples)[:count], keys)
     # Floyd: for j = n−B … n−1 draw t ≤ j; take t, or j itself where t was taken before.
-    last = samples - count + jnp.arange(count)
+    last = samples - count + jnp.arange(count, dtype=jnp.int32)
     # The remainder of 32 random bits favours small numbers by at most n/2³², far below any sampling error.
     bits = jax.random.bits(key, (count, draws))
     picks = (bits % (last + 1).astype(jnp.uint32)[:, None]).astype(jnp.int32)

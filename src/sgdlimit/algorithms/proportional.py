@@ -6,14 +6,14 @@ from typing import Any, ClassVar, final
 import jax
 import jax.numpy as jnp
 
-from .._tree import tree
-from ..errors import real, reject
+from .._tree import settle, tree
+from ..errors import real
 from .base import Weighted
 
 
-def _fraction(name: str, value: Any) -> None:
-    if real(f"{name}.batch_fraction", value, above=0, why="b must be a fraction in (0, 1]") > 1:
-        raise reject(f"{name}.batch_fraction", value, "b must be a fraction in (0, 1]")
+def _settle_fraction(algorithm: Any) -> None:
+    name, why = f"{type(algorithm).__name__}.batch_fraction", "b must be a fraction in (0, 1]"
+    settle(algorithm, batch_fraction=real(name, algorithm.batch_fraction, above=0, most=1, why=why))
 
 
 @final
@@ -29,7 +29,7 @@ class ProportionalSGD(Weighted):
     multi_pass_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _fraction("ProportionalSGD", self.batch_fraction)
+        _settle_fraction(self)
 
     def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
         """The shape alone."""
@@ -67,13 +67,9 @@ class PersistentSGD(Weighted):
     multi_pass_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _fraction("PersistentSGD", self.batch_fraction)
-        real(
-            "PersistentSGD.correlation_time",
-            self.correlation_time,
-            above=0,
-            why="τ_p must be a positive time",
-        )
+        _settle_fraction(self)
+        name, why = "PersistentSGD.correlation_time", "τ_p must be a positive time"
+        settle(self, correlation_time=real(name, self.correlation_time, above=0, why=why))
 
     def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
         """s_0, stationary."""

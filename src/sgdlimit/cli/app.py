@@ -1,6 +1,8 @@
 """`sgdlimit figure | solve | simulate | compare | plot | models`."""
 
 import functools
+import os
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .._version import __version__
 from ..errors import DivergenceWarning, InputError, reject
 
 app = typer.Typer(
@@ -24,8 +27,25 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the output file if
 TMax = Annotated[float | None, typer.Option(help="Last time t = ηk/d; overrides [run].t_max.")]
 Seed = Annotated[int | None, typer.Option(help="Random seed; overrides [run].seed.")]
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
 DIVERGED = 3
 """Exit status of a computation that diverged; what it reached has been written."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sgdlimit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Exact high-dimensional learning curves of SGD, beside real SGD runs."""
 
 
 def _command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -41,7 +61,7 @@ def _command(example: str) -> Callable[[Callable[..., None]], Callable[..., None
                 raise typer.Exit(2) from None
             except KeyboardInterrupt:
                 typer.echo("interrupted: nothing was written", err=True)
-                raise typer.Exit(130) from None
+                raise typer.Exit(INTERRUPTED) from None
 
         return app.command(epilog=f"Example: `{example}`")(guarded)
 
@@ -54,6 +74,10 @@ def _writable(path: Path, force: bool, kinds: tuple[str, ...]) -> None:
         raise reject("--output", path, f"its name must end in {' or '.join(kinds)}")
     if not path.parent.is_dir():
         raise reject("--output", path, f"the folder {path.parent} does not exist; create it first")
+    if path.is_dir():
+        raise reject("--output", path, "it is a folder; name a file in it")
+    if not os.access(path.parent, os.W_OK):
+        raise reject("--output", path, f"the folder {path.parent} cannot be written to; choose another")
     if path.exists() and not force:
         raise reject("--output", path, "the file exists; name another, or say --force to replace it")
 
@@ -186,4 +210,12 @@ def models(
 
 def main() -> None:
     """Entry point."""
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            # Compiled work may still run in threads that Python cannot stop: leave without tearing them down.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        raise

@@ -79,21 +79,22 @@ def read(path: Path) -> Specification:
     if not path.is_file():
         raise reject("problem file", path, "there is no such file; `sgdlimit models --example` prints one")
     try:
-        words = tomllib.loads(path.read_text(encoding="utf-8"))
+        words = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise reject("problem file", path, f"it is not TOML: {error}") from None
     for table in words:
         if table not in ("problem", "algorithm", "run"):
             raise reject(f"[{table}]", path, "unknown table; use [problem], [algorithm] and [run]")
-    for table in ("problem", "algorithm"):
-        if not isinstance(words.get(table), dict):
-            raise reject(f"[{table}]", "nothing", f"{path} must have this table")
+    for table in ("problem", "algorithm", "run"):
+        given = words.get(table, {} if table == "run" else "nothing")
+        if not isinstance(given, dict):
+            raise reject(f"[{table}]", given, f"{path.name} must have a table of this name")
     run = words.get("run", {})
     for key, value in run.items():
         if key not in RUN_KEYS:
             raise reject(f"run.{key}", value, f"unknown key; use {', '.join(RUN_KEYS)}")
-    if isinstance(run.get("entries"), str) and ":" in run["entries"]:
-        run["entries"] = describe.function("run.entries", run["entries"], path.parent)
+    if "entries" in run:
+        run["entries"] = describe.from_words("entries", run["entries"], "run.entries", path.parent)
     problem = describe.problem_from_words(words["problem"], path.parent)
     return Specification(problem, describe.algorithm_from_words(words["algorithm"], path.parent), run)
 

@@ -1,6 +1,5 @@
 """Ridge regression in the limit (`prop:dmft_ridge`): Volterra equations on the Marchenko–Pastur law."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -8,12 +7,14 @@ import numpy as np
 from .. import grid
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import require
-from ..errors import DivergenceWarning, reject
-from ..problem import Constant, Linear, Noise, NoPenalty, Problem, Ridge, Square
+from ..errors import flag, reject
+from ..problem import Constant, Linear, Noise, Problem, Square
+from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
 from . import volterra
-from .spectrum import Spectrum, marchenko_pastur, stable_temperature
+from .spectrum import Spectrum, marchenko_pastur
+from .stability import largest_stable, ridge_of, verdict
 
 
 def ridge_strength(problem: Problem) -> float:
@@ -31,11 +32,6 @@ def ridge_strength(problem: Problem) -> float:
     if strength is None:
         raise reject("problem.penalty", type(problem.penalty).__name__, elsewhere)
     return strength
-
-
-def ridge_of(penalty: Any) -> float | None:
-    """λ of a penalty ½λ|θ|²; None for any other."""
-    return 0.0 if isinstance(penalty, NoPenalty) else float(penalty.strength) if isinstance(penalty, Ridge) else None
 
 
 def temperature_of(algorithm: Algorithm) -> float:
@@ -65,6 +61,7 @@ def least_squares(
     *,
     times: Any = None,
     kernels: bool = False,
+    progress: bool | None = None,
 ) -> Solution:
     """Exact learning curves of SGD, SGF or gradient flow on ridge regression.
 
@@ -74,6 +71,7 @@ def least_squares(
     require(problem, algorithm)
     ridge, tau = ridge_strength(problem), temperature_of(algorithm)
     t = grid.resolve(t_max, times)
+    flag("kernels", kernels)
     delta = problem.sample_ratio
     speed = None if isinstance(problem.schedule, Constant) else _speed(problem)
     longest = float(t[-1]) if speed is None else float(np.max(np.abs(speed(np.linspace(0, t[-1], 1025)))) * t[-1])
@@ -100,7 +98,8 @@ def least_squares(
         unfitted = noise / delta * left**2
         return (x * signal + unfitted) @ mu.weights + noise * (1 - 1 / delta)
 
-    curve = volterra.solve(source, 2 * (x + ridge), mu.weights * x**2, tau, t, speed)
+    with Progress("least squares", 1.0, progress) as bar:
+        curve = volterra.solve(source, 2 * (x + ridge), mu.weights * x**2, tau, t, speed, bar.advance)
     u = curve.flow_time
     parameter, _ = spread(u, u)
     excess = parameter @ mu.weights + curve.memory @ (mu.weights * x)  # E(θ−θ*)²: `eq:dmft_ridge_test0` + τ H₁∗train
@@ -122,16 +121,9 @@ def least_squares(
         pace = np.ones(len(t)) if speed is None else speed(t)
         variables |= _two_time(mu, ridge, delta, u, pace, curve.memory, toward, teacher2, spread)
         coords["earlier"] = t
-    # Under a schedule the noise is τs(t)²: no single temperature separates stable from unstable.
-    limit = stable_temperature(delta, ridge) if speed is None else None
-    status, message = "complete", ""
-    if not np.all(np.isfinite(curve.train)):
-        keep = int(np.argmin(np.isfinite(curve.train)))
-        status, message = "diverged", divergence_words(tau, limit, f"t = {t[keep]:.4g}")
-        warnings.warn(message, DivergenceWarning, stacklevel=2)
-        variables, coords = _cut(variables, coords, keep)
-    elif limit is not None and tau >= limit:
-        message = f"grows without bound: τ = {tau:g} is at or above the largest stable temperature {limit:.4g}"
+    limit = largest_stable(problem)
+    keep, status, message = verdict(curve.train, t, tau, limit)
+    variables, coords = _cut(variables, coords, keep)
     about = provenance(
         "least squares (Volterra)",
         problem,
@@ -144,17 +136,6 @@ def least_squares(
     return Solution(variables, coords, about)
 
 
-def divergence_words(tau: float | None, limit: float | None, when: str) -> str:
-    """One sentence: when it diverged, and the largest stable temperature where it is known."""
-    words = f"diverged at {when}"
-    if tau is not None and limit is not None:
-        side = "above" if tau > limit else "below"
-        words += f"; τ = {tau:g} is {side} {limit:.4g}, the largest stable temperature of this least-squares problem"
-        if tau <= limit:
-            words += ": take smaller steps (batch_size or dt)"
-    return words
-
-
 def _speed(problem: Problem) -> Any:
     import jax
 
@@ -162,7 +143,11 @@ def _speed(problem: Problem) -> Any:
 
     def speed(t: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
-            return np.asarray(schedule(np.asarray(t, dtype=np.float64)))
+            values = np.asarray(schedule(np.asarray(t, dtype=np.float64)), dtype=np.float64)
+        if not np.all(np.isfinite(values)):
+            bad = np.asarray(t)[~np.isfinite(values)][0]
+            raise reject("schedule", f"a factor that is not finite at t = {bad:.4g}", "it must be finite at all times")
+        return values
 
     return speed
 

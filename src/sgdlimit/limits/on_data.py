@@ -1,18 +1,19 @@
 """Least squares on the user's own matrix: homogenised SGD (Paquette et al.), with the matrix's own eigenvalues."""
 
-import warnings
 from typing import Any
 
 import numpy as np
 
 from .. import grid
 from ..algorithms import SGF
-from ..errors import DivergenceWarning, real, reject
+from ..errors import real, reject
+from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
 from . import volterra
-from .least_squares import divergence_words, shrink
+from .least_squares import shrink
 from .spectrum import stable_temperature_on
+from .stability import verdict
 
 SCALE_RANGE = (0.25, 4.0)
 """Mean squared row norm that counts as 'about 1'."""
@@ -93,6 +94,7 @@ def least_squares_on_data(
     X_test: Any = None,
     y_test: Any = None,
     times: Any = None,
+    progress: bool | None = None,
 ) -> Solution:
     """Learning curves of SGD at temperature τ on ½(Xθ−y)² + ½λ|θ|²/d, from θ = 0, for this very matrix.
 
@@ -119,7 +121,8 @@ def least_squares_on_data(
     def source(u: np.ndarray) -> np.ndarray:
         return (np.sum((weights_at(u) * singular - target) ** 2, axis=1) + outside) / n
 
-    curve = volterra.solve(source, 2 * (x + lam), x**2 / d, tau, t)
+    with Progress("least squares", 1.0, progress) as bar:
+        curve = volterra.solve(source, 2 * (x + lam), x**2 / d, tau, t, advanced=bar.advance)
     theta = weights_at(t)
     noise = curve.memory * x  # variance of each mode
     norm = (np.sum(theta**2, axis=1) + noise.sum(axis=1)) / d
@@ -127,17 +130,11 @@ def least_squares_on_data(
     if X_test is not None:
         modes = X_test @ right.T
         mean = np.mean((theta @ modes.T - y_test) ** 2, axis=1)
+        # (1/n_test) Tr[X_te Cov X_teᵀ]: the test covariance need not be isotropic.
         values["test_error"] = mean + noise @ np.mean(modes**2, axis=0)
         values["test_loss"] = values["test_error"] / 2
     limit = stable_temperature_on(x, np.full(len(x), 1 / d), lam)
-    status, message = "complete", ""
-    keep = len(t)
-    if not np.all(np.isfinite(curve.train)):
-        keep = int(np.argmin(np.isfinite(curve.train)))
-        status, message = "diverged", divergence_words(tau, limit, f"t = {t[keep]:.4g}")
-        warnings.warn(message, DivergenceWarning, stacklevel=2)
-    elif tau >= limit:
-        message = f"grows without bound: τ = {tau:g} is at or above the largest stable temperature {limit:.4g}"
+    keep, status, message = verdict(curve.train, t, tau, limit)
     variables = {name: Variable(("time",), value[:keep]) for name, value in values.items()}
     variables["norm"] = Variable(("time", "student", "student_"), norm[:keep, None, None])
     coords = {"time": t[:keep], "student": np.arange(1), "student_": np.arange(1)}

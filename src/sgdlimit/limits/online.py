@@ -15,7 +15,7 @@ import numpy as np
 from .. import grid
 from ..algorithms import Algorithm
 from ..algorithms.base import require
-from ..errors import DivergenceWarning, real, reject, whole
+from ..errors import DivergenceWarning, real, reject, seed_number, whole
 from ..problem import Problem, fields, observables
 from ..problem.problem import check_start
 from ..progress import Progress
@@ -23,6 +23,7 @@ from ..results import Solution, Variable
 from ..results.provenance import provenance
 from .averages import PER_REPLICA, Nodes, average, force_moments, make_nodes
 from .particles import march_particles
+from .stability import divergence_words, largest_stable
 
 BOUND = 1e10
 """A norm θᵀθ/d beyond this counts as divergence."""
@@ -41,7 +42,10 @@ def _observe(problem: Problem, nodes: Nodes, Q: Any, c: Any) -> dict[str, Any]:
 
 @jax.jit
 def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, Q: Any, c: Any) -> tuple[Any, Any]:
-    """dQ/dt and dc/dt for h = Λθ. By Gaussian integration by parts Γ and Γ* appear only inside E[ℓ wᵀ], E[ℓ w*ᵀ]."""
+    """dQ/dt and dc/dt of Q = C_θ(t,t), c = C_θ(t,*) by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ.
+
+    By Gaussian integration by parts ΓQ + Γ*cᵀ = E[ℓ wᵀ] and Γc + Γ*C_θ(*,*) = E[ℓ w*ᵀ]: no derivative is needed.
+    """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
 
     def one(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
@@ -81,7 +85,7 @@ def online(
     replicas = whole("replicas", replicas, least=2, why="a standard error needs at least 2 replicas")
     particles = whole("particles", particles, least=64, why="at least 64 particles")
     dt = real("dt", dt, above=0, why="it must be a positive time step")
-    seed = whole("seed", seed, least=0, why="it must be a whole number ≥ 0")
+    seed = seed_number(seed)
     check_start(problem)
     tau = float(algorithm.noise_temperature)
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
@@ -100,7 +104,8 @@ def online(
     if reached < len(t):
         status = "diverged"
         before = t[reached - 1] if reached else 0.0
-        message = f"diverged between t = {before:.4g} and {t[reached]:.4g}: θᵀθ/d beyond {BOUND:g}"
+        limit = largest_stable(problem, math.inf)
+        message = divergence_words(tau, limit, f"t between {before:.4g} and {t[reached]:.4g} (θᵀθ/d beyond {BOUND:g})")
         warnings.warn(message, DivergenceWarning, stacklevel=2)
     variables: dict[str, Variable] = {}
 

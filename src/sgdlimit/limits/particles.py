@@ -41,6 +41,7 @@ def _advance_particles(
     m = theta.shape[1]
 
     def drift(s: Any, x: Any) -> tuple[Any, Any]:
+        """−(h + Γθ + Γ*θ*) and C_ℓ; Γ* = (E[ℓ w*ᵀ] − Γc) C_θ(*,*)⁺ also for labels that jump."""
         Q, c = x.T @ x / len(x), x.T @ theta_star / len(x)
         _, with_star, square = force_moments(problem, nodes, s, Q, c)
         gamma = average(nodes, Q, c, lambda w, v, z: fields.force_r(problem, s, w, v, z))

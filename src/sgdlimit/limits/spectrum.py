@@ -6,7 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
+from ..errors import reject
+
 MAX_NODES = 4000
+"""Nodes that a dense eigenproblem still gives in seconds."""
 
 
 class Spectrum(NamedTuple):
@@ -33,7 +36,10 @@ def marchenko_pastur(sample_ratio: float, longest: float = 10.0) -> Spectrum:
         return Spectrum(np.ones(1), np.ones(1))
     spread = 1 / sample_ratio
     degree = math.sqrt(70.0 * longest * upper_edge(sample_ratio))
-    count = min(MAX_NODES, 32 + math.ceil(0.75 * degree))
+    count = 32 + math.ceil(0.75 * degree)
+    if count > MAX_NODES:
+        most = ((MAX_NODES - 32) / 0.75) ** 2 / 70 / upper_edge(sample_ratio)
+        raise reject("t_max", f"{longest:.4g}", f"the spectrum at this δ is resolved up to t = {most:.3g}; lower t_max")
     diagonal = np.full(count, 1 + spread)
     diagonal[0] = 1.0
     nodes, vectors = eigh_tridiagonal(diagonal, np.full(count - 1, math.sqrt(spread)))
@@ -51,7 +57,7 @@ def stieltjes(sample_ratio: float, ridge: float) -> float:
 
 
 def stable_temperature(sample_ratio: float, ridge: float) -> float:
-    """Largest τ at which least squares stays bounded: τ∫H₂ = 1, that is τ = 2/∫ x²/(x+λ) dμ."""
+    """Largest τ at which least squares stays bounded: `eq:dmft_ridge_errors` with τ∫H₂ = 1, τ = 2/∫ x²/(x+λ) dμ."""
     if ridge == 0:
         return 2.0
     return 2 / (1 - ridge + ridge**2 * stieltjes(sample_ratio, ridge))

@@ -1,10 +1,11 @@
 """train(t) = train₀ + ∫ H₂(u(t)−u(s)) τ(s) train(s) ds, for a kernel that is a sum of exponentials.
 
 u(t) = ∫ s is the time of the flow under a schedule s; without one u = t. On each panel the unknown is a polynomial
-through Gauss points (collocation); the past enters through one state per exponential, so memory and time grow
-linearly with the number of panels. Positive weights throughout: no cancellation, no step-size instability.
+through Gauss points (collocation); the past enters through one state per exponential. Panels grow with time where
+nothing else forbids it, so that long times cost little.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
@@ -17,6 +18,8 @@ POINTS = 12
 REACH = 4.0
 """Largest rate × panel length: interpolating e^{−4x} on [0,1] at 12 points errs by about 1e-12."""
 
+GROWTH = 0.1
+"""Longest panel at late times, relative to the time itself."""
 BUDGET = 2000
 """Largest number of bisections between two recorded times under a schedule."""
 
@@ -32,23 +35,31 @@ class Curve(NamedTuple):
 
 
 class _Panel(NamedTuple):
-    """Gauss points of [0, 1] and, on them (`nodes`) and on the points of ∫₀^{c_i} (`inner`), the Lagrange basis."""
+    """Gauss points of [0, 1], the Lagrange basis on them, and graded rules for kernels that decay within a panel."""
 
     nodes: np.ndarray
     weights: np.ndarray
-    at_inner: np.ndarray
     integral_nodes: np.ndarray
+    """∫₀^{c_i} of the basis, (P, P)."""
+    rule: np.ndarray
+    """Weights of the graded rule on [0, 1], (G,)."""
+    at_rule: np.ndarray
+    """Basis on the graded points, (G, P)."""
+    integral_rule: np.ndarray
+    """∫₀^{ξ_g} of the basis, (G, P)."""
+    at_inner: np.ndarray
+    """Basis on c_i ξ_g, the graded points of [0, c_i], (P, G, P)."""
     integral_inner: np.ndarray
+    """∫₀^{c_i ξ_g} of the basis, (P, G, P)."""
 
 
 @cache
-def _panel() -> _Panel:
-    """Lagrange basis on Gauss points of [0,1], and its integrals, at all points a panel needs."""
+def _panel(levels: int = 0) -> _Panel:
+    """A panel whose rules halve their intervals `levels` times towards the end, where the kernel lives."""
     x, w = np.polynomial.legendre.leggauss(POINTS)
     nodes, weights = (x + 1) / 2, w / 2
-    centre = np.polynomial.legendre.legvander(x, POINTS - 1)
     # Coefficients of the Lagrange basis in Legendre polynomials, and of its antiderivative from 0.
-    coefficients = np.linalg.inv(centre)
+    coefficients = np.linalg.inv(np.polynomial.legendre.legvander(x, POINTS - 1))
     primitive = 0.5 * np.polynomial.legendre.legint(coefficients, lbnd=-1, axis=0)
 
     def basis(points: np.ndarray) -> np.ndarray:
@@ -57,8 +68,12 @@ def _panel() -> _Panel:
     def integral(points: np.ndarray) -> np.ndarray:
         return np.polynomial.legendre.legvander(2 * points - 1, POINTS) @ primitive
 
-    inner = np.multiply.outer(nodes, nodes)  # c_i ξ_g: quadrature points of ∫₀^{c_i}
-    return _Panel(nodes, weights, basis(inner), integral(nodes), integral(inner))
+    edges = np.append(1 - 0.5 ** np.arange(levels + 1), 1.0)
+    spans = np.diff(edges)
+    points = (edges[:-1, None] + spans[:, None] * nodes).ravel()
+    rule = (spans[:, None] * weights).ravel()
+    inner = np.multiply.outer(nodes, points)
+    return _Panel(nodes, weights, integral(nodes), rule, basis(points), integral(points), basis(inner), integral(inner))
 
 
 def _cuts(start: float, end: float, speed: Callable[[np.ndarray], np.ndarray]) -> list[float]:
@@ -98,13 +113,15 @@ def solve(
     temperature: float,
     times: np.ndarray,
     speed: Callable[[np.ndarray], np.ndarray] | None = None,
+    advanced: Callable[[float], None] = lambda _: None,
 ) -> Curve:
     """Solve train = source(u) + ∫ Σ_q weights_q e^{−rates_q(u−u')} τ s² train.
 
     `source` takes flow times u; `speed` is the schedule s(t), None for 1. The noise of a step scaled by s carries s².
+    `advanced` is told the share of recorded times that is done.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # growth beyond the largest float is reported by the caller
-        return _solve(source, rates, weights, temperature, times, speed)
+        return _solve(source, rates, weights, temperature, times, speed, advanced)
 
 
 def _solve(
@@ -114,11 +131,14 @@ def _solve(
     temperature: float,
     times: np.ndarray,
     speed: Callable[[np.ndarray], np.ndarray] | None,
+    advanced: Callable[[float], None],
 ) -> Curve:
     panel = _panel()
     train, memory, flow = np.empty(len(times)), np.empty((len(times), len(rates))), np.empty(len(times))
     now, u, y = 0.0, 0.0, np.zeros(len(rates))
     top = float(rates.max())
+
+    settled = speed is None and temperature * float(weights @ (1 / np.maximum(rates, 1e-300))) < 1
 
     @cache
     def uniform(length: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -126,16 +146,15 @@ def _solve(
 
     def kernels(length: float, pace: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Forward decay to the nodes, local kernel matrix, local memory matrix, decay over the panel."""
-        advance = length * (panel.integral_nodes @ pace)
-        inside = length * (panel.integral_inner @ pace)
         end = length * float(panel.weights @ pace)
-        decay = np.exp(-np.multiply.outer(advance, rates)) * weights
-        gaps = advance[:, None] - inside
-        local = np.exp(-np.multiply.outer(gaps, rates)) @ weights
-        quadrature = length * panel.nodes[:, None] * panel.weights[None, :]
-        matrix = np.einsum("ig,igj->ij", local * quadrature, panel.at_inner)
-        remember = np.exp(-np.multiply.outer(end - advance, rates)) * (length * panel.weights)[:, None]
-        return decay, matrix, remember, np.exp(-end * rates)
+        graded = _panel(max(0, math.ceil(math.log2(max(top * abs(end) / REACH, 1.0)))))
+        advance = length * (panel.integral_nodes @ pace)
+        gaps = advance[:, None] - length * (graded.integral_inner @ pace)
+        local = (np.exp(-np.multiply.outer(gaps, rates)) @ weights) * (length * panel.nodes[:, None] * graded.rule)
+        matrix = np.einsum("ig,igj->ij", local, graded.at_inner)
+        left = np.exp(-np.multiply.outer(end - length * (graded.integral_rule @ pace), rates))
+        remember = graded.at_rule.T @ (left * (length * graded.rule)[:, None])
+        return np.exp(-np.multiply.outer(advance, rates)) * weights, matrix, remember, np.exp(-end * rates)
 
     for i, target in enumerate(times):
         cuts = [] if target <= now else [target] if speed is None else _cuts(now, target, speed)
@@ -143,10 +162,12 @@ def _solve(
             fastest = 1.0 if speed is None else float(np.max(np.abs(speed(np.linspace(now, cut, 9)))))
             # Decay, and above the stable temperature growth, are both resolved.
             rate = max(top * fastest, temperature * fastest**2 * weights.sum())
-            count = max(1, int(np.ceil((cut - now) * rate / REACH)))
-            length = (cut - now) / count
-            for j in range(count):
-                at = now + length * (j + panel.nodes)
+            while now < cut:
+                # What is still alive at a late time varies on the scale of that time; the rest follows at once.
+                reach = max(REACH / rate if rate > 0 else math.inf, GROWTH * now if settled else 0.0)
+                count = max(1, math.ceil((cut - now) / reach - 1e-9))
+                length = (cut - now) / count
+                at = now + length * panel.nodes
                 pace = np.ones(POINTS) if speed is None else np.asarray(speed(at), dtype=np.float64)
                 decay, matrix, remember, keep = uniform(length) if speed is None else kernels(length, pace)
                 noise = temperature * pace**2
@@ -154,9 +175,11 @@ def _solve(
                 values = np.linalg.solve(np.eye(POINTS) - matrix * noise, past)
                 y = keep * y + (noise * values) @ remember
                 u += length * float(panel.weights @ pace)
+                now = cut if count == 1 else now + length
                 if not np.all(np.isfinite(y)):
-                    break
-            now = cut
+                    train[i:], memory[i:], flow[i:] = np.nan, np.nan, u
+                    return Curve(train, memory, flow)
         train[i] = source(np.array([u]))[0] + weights @ y
         memory[i], flow[i] = y, u
+        advanced(1 / len(times))
     return Curve(train, memory, flow)

@@ -1,6 +1,6 @@
 """What is learned: `Problem` and the words it is written in."""
 
-from .entries import SparseEntries
+from .entries import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
 from .labels import Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
 from .laws import Law, Normal, Point, Rademacher, SparseNormal, Uniform
 from .losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Square, TwoLayer
@@ -12,7 +12,9 @@ from .vector_field import VectorField
 __all__ = [
     "Constant",
     "CosineDecay",
+    "CustomEntries",
     "Exponential",
+    "GaussianEntries",
     "Huber",
     "Labels",
     "Law",
@@ -29,6 +31,7 @@ __all__ = [
     "Problem",
     "Quartic",
     "Rademacher",
+    "RademacherEntries",
     "Ridge",
     "Schedule",
     "Sign",
@@ -40,5 +43,6 @@ __all__ = [
     "TwoLayer",
     "TwoLayerLabels",
     "Uniform",
+    "UniformEntries",
     "VectorField",
 ]

@@ -3,12 +3,13 @@
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from .._tree import static, tree
+from .._tree import settle, static, tree
 from ..errors import real, reject
 
 
@@ -22,6 +23,7 @@ class Entries(abc.ABC):
         """Entries of mean 0 and variance 1."""
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class GaussianEntries(Entries):
@@ -34,6 +36,7 @@ class GaussianEntries(Entries):
         return jax.random.normal(key, shape)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class RademacherEntries(Entries):
@@ -44,6 +47,7 @@ class RademacherEntries(Entries):
         return jax.random.rademacher(key, shape, dtype=jnp.zeros(()).dtype)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class UniformEntries(Entries):
@@ -54,6 +58,7 @@ class UniformEntries(Entries):
         return jnp.sqrt(3.0) * jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class SparseEntries(Entries):
@@ -62,8 +67,7 @@ class SparseEntries(Entries):
     density: float = 0.1
 
     def __post_init__(self) -> None:
-        if real("SparseEntries.density", self.density, above=0, why="a fraction in (0, 1]") > 1:
-            raise reject("SparseEntries.density", self.density, "a fraction in (0, 1]")
+        settle(self, density=real("SparseEntries.density", self.density, above=0, most=1, why="a fraction in (0, 1]"))
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Sparse signs, variance 1."""
@@ -72,6 +76,7 @@ class SparseEntries(Entries):
         return jax.random.bernoulli(on, self.density, shape) * signs / jnp.sqrt(self.density)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class CustomEntries(Entries):
@@ -79,9 +84,27 @@ class CustomEntries(Entries):
 
     fn: Callable[..., Any] = static()
 
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise reject("entries", repr(self.fn), "it must be a function fn(key, shape) -> array")
+
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """The user's function."""
         return jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
+
+
+def check_sampler(argument: str, sample: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    """Refuse a sampler that fails, returns another shape, or does not draw from the key it is given."""
+    try:
+        first, again, other = (np.asarray(sample(jax.random.key(seed), shape)) for seed in (0, 0, 1))
+    except Exception as error:
+        words = str(error).strip().splitlines() or [""]
+        raise reject(argument, f"{type(error).__name__}: {words[0]}", "fn(key, shape) must use jax.random") from error
+    if first.shape != shape:
+        raise reject(argument, f"shape {first.shape}", f"fn(key, shape) must return the shape asked for, {shape}")
+    constant = np.ptp(first) == 0
+    if not np.array_equal(first, again) or (np.array_equal(first, other) and not constant):
+        raise reject(argument, "draws that do not depend on the key alone", "fn(key, shape) must use jax.random")
 
 
 NAMED: dict[str, Entries] = {
@@ -96,17 +119,13 @@ def resolve(entries: Any) -> Entries:
     """Entries from a name, an object, or the user's sampler (checked for mean 0 and variance 1)."""
     if isinstance(entries, Entries) and not isinstance(entries, CustomEntries):
         return entries
-    if isinstance(entries, str):
-        if entries not in NAMED:
-            raise reject("entries", repr(entries), f"it must be one of {', '.join(NAMED)}, or fn(key, shape)")
+    if isinstance(entries, str) and entries in NAMED:
         return NAMED[entries]
-    if not isinstance(entries, CustomEntries):
-        if not callable(entries):
-            raise reject("entries", repr(entries), f"it must be one of {', '.join(NAMED)}, or fn(key, shape)")
-        entries = CustomEntries(entries)
+    if isinstance(entries, str | type) or not callable(getattr(entries, "fn", entries)):
+        raise reject("entries", repr(entries), f"it must be one of {', '.join(NAMED)}, or fn(key, shape)")
+    entries = entries if isinstance(entries, CustomEntries) else CustomEntries(entries)
+    check_sampler("entries", entries.sample, (16, 16))
     draw = entries.sample(jax.random.key(0), (256, 256))
-    if draw.shape != (256, 256):
-        raise reject("entries", f"shape {draw.shape}", "fn(key, shape) must return the shape asked for")
     # 65 536 draws: mean and variance of a unit-variance law with kurtosis below 40 lie within these bounds.
     mean, variance = float(jnp.mean(draw)), float(jnp.var(draw))
     if abs(mean) > 0.05 or abs(variance - 1) > 0.1:

@@ -7,13 +7,14 @@ Contract: `labels(r_star, z)` is a scalar; `binary` says that it is ±1; `plante
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import jax.numpy as jnp
 
-from .._tree import static, tree
-from ..errors import real, reject
+from .._tree import settle, static, tree
+from ..errors import flag, real, reject
 from .laws import EntryLaw, PlusLogistic
+from .losses import read_out
 
 
 class LabelRule(abc.ABC):
@@ -32,6 +33,7 @@ class LabelRule(abc.ABC):
         """The law of z, given the one the user chose."""
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Linear(LabelRule):
@@ -50,6 +52,7 @@ class Linear(LabelRule):
         return law
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Sign(LabelRule):
@@ -68,6 +71,7 @@ class Sign(LabelRule):
         return law
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Logit(LabelRule):
@@ -83,7 +87,7 @@ class Logit(LabelRule):
     smooth: ClassVar = False
 
     def __post_init__(self) -> None:
-        real("Logit.slope", self.slope, above=0, why="it must be a positive number")
+        settle(self, slope=real("Logit.slope", self.slope, above=0, why="it must be a positive number"))
 
     def __call__(self, r_star: Any, z: Any) -> Any:
         """The sign of the teacher's log-odds plus the logistic variable in z."""
@@ -94,6 +98,7 @@ class Logit(LabelRule):
         return PlusLogistic(law)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Noise(LabelRule):
@@ -104,6 +109,9 @@ class Noise(LabelRule):
     planted: ClassVar = False
     smooth: ClassVar = True
 
+    def __post_init__(self) -> None:
+        flag("Noise.binary", self.binary)
+
     def __call__(self, r_star: Any, z: Any) -> Any:
         """z."""
         return z
@@ -113,6 +121,7 @@ class Noise(LabelRule):
         return law
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class TwoLayerLabels(LabelRule):
@@ -131,13 +140,14 @@ class TwoLayerLabels(LabelRule):
 
     def __call__(self, r_star: Any, z: Any) -> Any:
         """The teacher network's output plus z."""
-        return jnp.sum(jnp.asarray(self.readout) * self.activation(r_star)) + z
+        return read_out("TwoLayerLabels.readout", self.readout, self.activation(r_star)) + z
 
     def noise(self, law: EntryLaw) -> EntryLaw:
         """As chosen."""
         return law
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Labels(LabelRule):
@@ -155,6 +165,8 @@ class Labels(LabelRule):
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise reject("Labels.fn", repr(self.fn), "it must be a function fn(r_star, z) -> y in jax.numpy")
+        flag("Labels.binary", self.binary)
+        flag("Labels.smooth", self.smooth)
 
     def __call__(self, r_star: Any, z: Any) -> Any:
         """The user's function."""

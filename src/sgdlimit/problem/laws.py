@@ -9,15 +9,15 @@ import abc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
-from .._tree import static, tree
-from ..errors import InputError, real, reject
+from .._tree import settle, static, tree
+from ..errors import InputError, real, reject, traced
 
 MOMENT_DRAWS = 2**18
 """Draws behind the moments of a law that is known only through its sampler: relative error about 0.2 %."""
@@ -48,6 +48,7 @@ def _iid(mean: float, second: float, size: int) -> tuple[np.ndarray, np.ndarray]
     return np.full(size, mean), moments
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Normal(EntryLaw):
@@ -56,7 +57,7 @@ class Normal(EntryLaw):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        real("Normal.scale", self.scale, least=0, why="a standard deviation is a number ≥ 0")
+        settle(self, scale=real("Normal.scale", self.scale, least=0, why="a standard deviation is a number ≥ 0"))
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Gaussian entries."""
@@ -71,6 +72,7 @@ class Normal(EntryLaw):
         return float(self.scale) * ndtri(u[:, 0])
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Point(EntryLaw):
@@ -79,7 +81,13 @@ class Point(EntryLaw):
     value: Any = 0.0
 
     def __post_init__(self) -> None:
-        value = np.asarray(self.value, dtype=float)
+        if traced(self.value):
+            return
+        try:
+            value = np.asarray(self.value)
+            value = value.astype(float) if value.dtype.kind in "iuf" else np.full((2, 2), np.nan)
+        except ValueError:
+            value = np.full((2, 2), np.nan)
         if value.ndim > 1 or not np.all(np.isfinite(value)):
             raise reject("Point.value", self.value, "it must be a finite number, or one number per unit")
         object.__setattr__(self, "value", tuple(value.tolist()) if value.ndim else float(value))
@@ -104,6 +112,7 @@ class Point(EntryLaw):
         return np.full(len(u), self._row(1)[0])
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Rademacher(EntryLaw):
@@ -112,7 +121,7 @@ class Rademacher(EntryLaw):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        real("Rademacher.scale", self.scale, least=0, why="it must be a number ≥ 0")
+        settle(self, scale=real("Rademacher.scale", self.scale, least=0, why="it must be a number ≥ 0"))
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Signs times scale."""
@@ -127,6 +136,7 @@ class Rademacher(EntryLaw):
         return float(self.scale) * np.where(u[:, 0] < 0.5, -1.0, 1.0)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Uniform(EntryLaw):
@@ -137,7 +147,8 @@ class Uniform(EntryLaw):
 
     def __post_init__(self) -> None:
         low = real("Uniform.low", self.low, why="it must be a finite number")
-        real("Uniform.high", self.high, above=low, why=f"it must be a finite number above low = {low:g}")
+        above = "it must be a finite number above low"
+        settle(self, low=low, high=real("Uniform.high", self.high, above=low, why=above))
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Uniform entries."""
@@ -152,6 +163,7 @@ class Uniform(EntryLaw):
         return self.low + (self.high - self.low) * u[:, 0]
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class SparseNormal(EntryLaw):
@@ -161,10 +173,8 @@ class SparseNormal(EntryLaw):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        density = real("SparseNormal.density", self.density, above=0, why="a fraction in (0, 1]")
-        if density > 1:
-            raise reject("SparseNormal.density", density, "a fraction in (0, 1]")
-        real("SparseNormal.scale", self.scale, least=0, why="a standard deviation is a number ≥ 0")
+        settle(self, density=real("SparseNormal.density", self.density, above=0, most=1, why="a fraction in (0, 1]"))
+        settle(self, scale=real("SparseNormal.scale", self.scale, least=0, why="a standard deviation is a number ≥ 0"))
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Sparse Gaussian entries."""
@@ -182,6 +192,7 @@ class SparseNormal(EntryLaw):
         return self.scale * np.where((low < 0.5) | (high < 0.5), tail, 0.0)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Law(EntryLaw):
@@ -202,7 +213,13 @@ class Law(EntryLaw):
             raise reject("Law.mean", self.mean, "give both mean and second_moment, or neither")
         if self.mean is not None:
             mean = real("Law.mean", self.mean, why="it must be a finite number")
-            real("Law.second_moment", self.second_moment, least=mean**2, why="it must be at least mean²")
+            settle(self, mean=mean)
+            settle(
+                self,
+                second_moment=real(
+                    "Law.second_moment", self.second_moment, least=mean**2, why="it must be at least mean²"
+                ),
+            )
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Draw with the user's function, checked for shape."""
@@ -238,6 +255,7 @@ class Law(EntryLaw):
         return np.asarray(self.sample(key, (len(u),)), dtype=np.float64)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class PlusLogistic(EntryLaw):

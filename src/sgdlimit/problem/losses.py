@@ -7,12 +7,12 @@ whose sign is the class, None where the width leaves it open; `loss.error` score
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
 
-from .._tree import static, tree
+from .._tree import settle, static, tree
 from ..errors import real, reject
 
 
@@ -27,11 +27,22 @@ class LossLike(abc.ABC):
         """L(r, y), a scalar."""
 
 
+def read_out(argument: str, readout: Any, hidden: Any) -> Any:
+    """Σ_a readout_a·hidden_a, the second layer of a network; one number serves all units."""
+    weights = jnp.asarray(readout)
+    if weights.ndim and weights.shape != jnp.shape(hidden):
+        raise reject(
+            argument, f"{weights.size} numbers", f"give one number, or one for each of the {jnp.size(hidden)} units"
+        )
+    return jnp.sum(weights * hidden)
+
+
 def identity(r: Any) -> Any:
     """The prediction of a linear model is its pre-activation."""
     return r
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Square(LossLike):
@@ -45,6 +56,7 @@ class Square(LossLike):
         return 0.5 * (r - y) ** 2
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Logistic(LossLike):
@@ -58,6 +70,7 @@ class Logistic(LossLike):
         return jax.nn.softplus(-y * r)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Huber(LossLike):
@@ -69,7 +82,7 @@ class Huber(LossLike):
     error: ClassVar = None
 
     def __post_init__(self) -> None:
-        real("Huber.threshold", self.threshold, above=0, why="it must be a positive number")
+        settle(self, threshold=real("Huber.threshold", self.threshold, above=0, why="it must be a positive number"))
 
     def __call__(self, r: Any, y: Any) -> Any:
         """The clipped-gradient form: its derivative is clip(r−y, ±threshold)."""
@@ -77,6 +90,7 @@ class Huber(LossLike):
         return inside * (r - y) - 0.5 * inside**2
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class SmoothHinge(LossLike):
@@ -88,13 +102,16 @@ class SmoothHinge(LossLike):
     error: ClassVar = None
 
     def __post_init__(self) -> None:
-        real("SmoothHinge.smoothing", self.smoothing, above=0, why="it must be a positive number")
+        settle(
+            self, smoothing=real("SmoothHinge.smoothing", self.smoothing, above=0, why="it must be a positive number")
+        )
 
     def __call__(self, r: Any, y: Any) -> Any:
         """Softplus of the margin's deficit."""
         return self.smoothing * jax.nn.softplus((1.0 - y * r) / self.smoothing)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Exponential(LossLike):
@@ -108,6 +125,7 @@ class Exponential(LossLike):
         return jnp.exp(-y * r)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Loss(LossLike):
@@ -132,6 +150,7 @@ class Loss(LossLike):
         return self.fn(r, y)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class TwoLayer(LossLike):
@@ -149,10 +168,12 @@ class TwoLayer(LossLike):
     def __post_init__(self) -> None:
         if not callable(self.activation):
             raise reject("TwoLayer.activation", repr(self.activation), "it must be a function such as jax.nn.relu")
+        if not isinstance(self.loss, LossLike):
+            raise reject("TwoLayer.loss", repr(self.loss), "it must be a loss such as sl.Square() or sl.Loss(fn)")
 
     def predict(self, r: Any) -> Any:
         """Σ_a readout_a · activation(r_a)."""
-        return jnp.sum(jnp.asarray(self.readout) * self.activation(r))
+        return read_out("TwoLayer.readout", self.readout, self.activation(r))
 
     def __call__(self, r: Any, y: Any) -> Any:
         """The inner loss at the network's output."""

@@ -3,11 +3,11 @@
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import jax.numpy as jnp
 
-from .._tree import static, tree
+from .._tree import settle, static, tree
 from ..errors import real, reject
 
 
@@ -19,10 +19,12 @@ class PenaltyLike(abc.ABC):
         """H(θ), a scalar."""
 
 
-def _strength(name: str, value: Any) -> None:
-    real(f"{name}.strength", value, least=0, why="it must be a number λ ≥ 0")
+def _strength(penalty: Any) -> None:
+    name = f"{type(penalty).__name__}.strength"
+    settle(penalty, strength=real(name, penalty.strength, least=0, why="it must be a number λ ≥ 0"))
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class NoPenalty(PenaltyLike):
@@ -33,6 +35,7 @@ class NoPenalty(PenaltyLike):
         return 0.0 * jnp.sum(theta)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Ridge(PenaltyLike):
@@ -41,13 +44,14 @@ class Ridge(PenaltyLike):
     strength: float
 
     def __post_init__(self) -> None:
-        _strength("Ridge", self.strength)
+        _strength(self)
 
     def __call__(self, theta: Any) -> Any:
         """½λ|θ|²."""
         return 0.5 * self.strength * jnp.sum(theta**2)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class SmoothL1(PenaltyLike):
@@ -57,14 +61,15 @@ class SmoothL1(PenaltyLike):
     smoothing: float = 0.1
 
     def __post_init__(self) -> None:
-        _strength("SmoothL1", self.strength)
-        real("SmoothL1.smoothing", self.smoothing, above=0, why="it must be a positive number")
+        _strength(self)
+        settle(self, smoothing=real("SmoothL1.smoothing", self.smoothing, above=0, why="it must be a positive number"))
 
     def __call__(self, theta: Any) -> Any:
         """λ Σ (sqrt(θ² + s²) − s)."""
         return self.strength * jnp.sum(jnp.sqrt(theta**2 + self.smoothing**2) - self.smoothing)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Quartic(PenaltyLike):
@@ -73,13 +78,14 @@ class Quartic(PenaltyLike):
     strength: float
 
     def __post_init__(self) -> None:
-        _strength("Quartic", self.strength)
+        _strength(self)
 
     def __call__(self, theta: Any) -> Any:
         """¼λ Σ θ⁴."""
         return 0.25 * self.strength * jnp.sum(theta**4)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Penalty(PenaltyLike):

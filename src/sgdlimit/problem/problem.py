@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._tree import static, tree
-from ..errors import InputError, reject, whole
-from . import fields
+from .._tree import settle, static, tree
+from ..errors import InputError, real, reject, traced, whole
+from . import fields, observables
+from .entries import check_sampler
 from .labels import LabelRule, Linear
-from .laws import EntryLaw, Point
+from .laws import EntryLaw, Law, Point
 from .losses import LossLike, identity
 from .penalties import NoPenalty, PenaltyLike
 from .schedules import Constant, ScheduleLike
@@ -54,13 +55,8 @@ class Problem:
         _kind("schedule", self.schedule, ScheduleLike, "sl.Schedule(fn) with fn(t) -> factor")
         if self.teacher is not None:
             _kind("teacher", self.teacher, EntryLaw, "sl.Law(fn) with fn(key, shape) -> array")
-        try:
-            ratio = float(self.sample_ratio)
-        except (TypeError, ValueError):
-            ratio = math.nan
-        if not ratio > 0:
-            raise reject("sample_ratio", self.sample_ratio, "δ = n/d must be positive; math.inf means infinite data")
-        object.__setattr__(self, "sample_ratio", ratio)
+        why = "δ = n/d must be a positive number; math.inf means infinite data"
+        settle(self, sample_ratio=real("sample_ratio", self.sample_ratio, above=0, most=math.inf, why=why))
         whole("width", self.width, least=1, why="m must be a whole number ≥ 1")
         if self.teacher_width is not None:
             whole("teacher_width", self.teacher_width, least=1, why="k must be a whole number ≥ 1, or None")
@@ -83,7 +79,7 @@ class Problem:
     @property
     def infinite_data(self) -> bool:
         """Whether every step sees fresh samples."""
-        return math.isinf(self.sample_ratio)
+        return not traced(self.sample_ratio) and math.isinf(self.sample_ratio)
 
     @property
     def has_loss(self) -> bool:
@@ -127,9 +123,11 @@ class Problem:
         """Trace every function once, abstractly: wrong shapes and non-jax code surface here, before any work."""
         m, k = self.width, self.k
         r, r_star, z = _abstract(m), _abstract(k), jax.ShapeDtypeStruct((), jnp.float32)
-        for name, law, size in (("init", self.init, m), ("teacher", self.teacher, k)):
+        for name, law, size in (("init", self.init, m), ("teacher", self.teacher, k), ("noise", self.noise, 1)):
             if isinstance(law, Point) and np.ndim(law.value) and np.size(law.value) != size:
                 raise reject(f"{name}=Point", law.value, f"it must be one number, or {size} (the width)")
+            if isinstance(law, Law):
+                check_sampler(f"{name}=Law", law.sample, (16,) if name == "noise" else (16, size))
         _scalar("labels", lambda a, b: fields.label(self, a, b), r_star, z, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
             field_of = self.loss
@@ -145,54 +143,57 @@ class Problem:
             hint = _shape_hint("r", m)
             if m > 1:
                 hint += "; for a network use sl.TwoLayer(activation)"
-            _scalar("loss", lambda a, b, c: fields.loss(self, a, b, c), r, r_star, z, hint=hint)
+            _scalar("loss", lambda a, b, c: fields.loss(self, a, b, c), r, r_star, z, hint=hint, smooth=True)
         predict = self.predict
         if predict is not None:
             _scalar("loss.predict", lambda a: predict(fields.as_user(a)), r, hint=_shape_hint("r", m))
+            error = observables.on_samples(self)["error"]
+            _scalar("loss.error", error, r, r_star, z, hint="error(prediction, y) takes two scalars")
         if isinstance(self.penalty, VectorField):
             drift_of = self.penalty
             _shaped("penalty", lambda a: drift_of.at(0.0, fields.as_user(a)), m, r)
         else:
             penalty = self.penalty
-            _scalar("penalty", lambda a: penalty(fields.as_user(a)), r, hint=_shape_hint("theta", m))
+            _scalar("penalty", lambda a: penalty(fields.as_user(a)), r, hint=_shape_hint("theta", m), smooth=True)
         _scalar("schedule", lambda t: jnp.asarray(self.schedule(t)), z, hint="t is a scalar")
 
 
 @jax.jit
-def _at_start(problem: Problem, w: Any, z: Any) -> tuple[Any, Any, Any]:
-    """Labels, losses and fields at t = 0."""
+def _at_start(problem: Problem, w: Any, z: Any, theta: Any) -> dict[str, Any]:
+    """Whatever must be finite at t = 0."""
     r, r_star = w[:, : problem.width], w[:, problem.width :]
-    y = jax.vmap(lambda b, c: fields.label(problem, b, c))(r_star, z)
-    force = jax.vmap(lambda a, b, c: fields.force(problem, 0.0, a, b, c))(r, r_star, z)
-    value = jnp.zeros(len(z))
+    values = {
+        "schedule": jnp.asarray(problem.schedule(jnp.zeros(()))),
+        "labels": jax.vmap(lambda b, c: fields.label(problem, b, c))(r_star, z),
+        "gradient of the loss": jax.vmap(lambda a, b, c: fields.force(problem, 0.0, a, b, c))(r, r_star, z),
+        "gradient of the penalty": jax.vmap(lambda v: fields.drift(problem, 0.0, v))(theta),
+    }
     if problem.has_loss:
-        value = jax.vmap(lambda a, b, c: fields.loss(problem, a, b, c))(r, r_star, z)
-    return y, value, force
+        values["loss"] = jax.vmap(lambda a, b, c: fields.loss(problem, a, b, c))(r, r_star, z)
+    return values
 
 
-def check_start(problem: Problem) -> None:
-    """Refuse a problem whose loss or field is not finite at the start, on 256 samples of the limit law."""
-    gram = problem.gram()
-    m, k = problem.width, problem.k
-    values, vectors = np.linalg.eigh(gram)
+def check_start(problem: Problem, z: Any = None) -> None:
+    """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z)."""
+    count = 256 if z is None else len(z)
+    values, vectors = np.linalg.eigh(problem.gram())
     root = vectors * np.sqrt(np.clip(values, 0, None))
-    samples = jnp.asarray(np.random.default_rng(0).standard_normal((256, m + k)) @ root.T, dtype=jnp.float32)
-    z = problem.sample_noise(jax.random.key(0), 256)
-
-    y, value, force = (np.asarray(v) for v in _at_start(problem, samples, z))
-    remedy = "it must be finite at the start; change the loss, the labels or init"
-    if not np.all(np.isfinite(y)):
-        raise reject("labels", y[~np.isfinite(y)][0], "a label is not finite at the start; change labels or noise")
+    w = np.random.default_rng(0).standard_normal((count, problem.width + problem.k)) @ root.T
+    z = problem.sample_noise(jax.random.key(0), count) if z is None else z
+    theta, _ = problem.sample_weights(jax.random.key(1), 256)
+    found = _at_start(problem, jnp.asarray(w, dtype=jnp.float32), jnp.asarray(z, dtype=jnp.float32), theta)
+    found = {name: np.asarray(found[name]) for name in ("schedule", "labels", *sorted(found)) if name in found}
+    for name, value in found.items():
+        if not np.all(np.isfinite(value)):
+            given = np.ravel(value)[~np.isfinite(np.ravel(value))][0]
+            argument = name.split()[-1]
+            what = "" if argument == name else f" ({name})"
+            raise reject(argument, given, f"it must be finite at the start{what}; change {argument}, labels or init")
+    y = found["labels"]
     if problem.labels.binary and not np.all(np.abs(y) == 1):
         raise reject(
-            "labels",
-            y[np.abs(y) != 1][0],
-            "binary labels must be ±1; set binary=False or noise=Rademacher(1)",
+            "labels", y[np.abs(y) != 1][0], "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
         )
-    if not np.all(np.isfinite(value)):
-        raise reject("loss", f"L = {value[~np.isfinite(value)][0]}", remedy)
-    if not np.all(np.isfinite(force)):
-        raise reject("loss", f"gradient {force[~np.isfinite(force)][0]}", remedy)
 
 
 def _abstract(size: int) -> jax.ShapeDtypeStruct:
@@ -218,16 +219,19 @@ def _trace(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str) -> An
         raise
     except Exception as error:
         first = str(error).strip().splitlines() or [""]
-        raise reject(
-            argument, f"{type(error).__name__}: {first[0]}", f"it must be written in jax.numpy ({hint})"
-        ) from error
+        untraceable = isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError)
+        remedy = "it must be written in jax.numpy" if untraceable else "it must run on arrays of these shapes"
+        raise reject(argument, f"{type(error).__name__}: {first[0]}", f"{remedy} ({hint})") from error
 
 
-def _scalar(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str) -> None:
+def _scalar(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str, smooth: bool = False) -> None:
     out = _trace(argument, fn, *shapes, hint=hint)
     shape = getattr(out, "shape", None)
     if shape != ():
-        raise reject(argument, f"a result of shape {shape}", f"it must return a scalar ({hint})")
+        given = f"a {type(out).__name__}" if shape is None else f"a result of shape {shape}"
+        raise reject(argument, given, f"it must return a scalar ({hint})")
+    if smooth and not jnp.issubdtype(out.dtype, jnp.floating):
+        raise reject(argument, f"a result of type {out.dtype}", f"it must return a real number ({hint})")
 
 
 def _shaped(argument: str, fn: Callable[..., Any], size: int, *shapes: Any) -> None:

@@ -3,11 +3,11 @@
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import jax.numpy as jnp
 
-from .._tree import static, tree
+from .._tree import settle, static, tree
 from ..errors import real, reject
 
 
@@ -19,6 +19,7 @@ class ScheduleLike(abc.ABC):
         """s(t), a scalar."""
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Constant(ScheduleLike):
@@ -29,6 +30,7 @@ class Constant(ScheduleLike):
         return 1.0
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class PowerDecay(ScheduleLike):
@@ -38,14 +40,15 @@ class PowerDecay(ScheduleLike):
     exponent: float = 0.5
 
     def __post_init__(self) -> None:
-        real("PowerDecay.scale", self.scale, above=0, why="it must be a positive time")
-        real("PowerDecay.exponent", self.exponent, least=0, why="it must be a number ≥ 0")
+        settle(self, scale=real("PowerDecay.scale", self.scale, above=0, why="it must be a positive time"))
+        settle(self, exponent=real("PowerDecay.exponent", self.exponent, least=0, why="it must be a number ≥ 0"))
 
     def __call__(self, t: Any) -> Any:
         """(1 + t/scale)^(−exponent)."""
         return (1.0 + t / self.scale) ** (-self.exponent)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class CosineDecay(ScheduleLike):
@@ -55,8 +58,8 @@ class CosineDecay(ScheduleLike):
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        real("CosineDecay.duration", self.duration, above=0, why="it must be a positive time")
-        real("CosineDecay.final", self.final, least=0, why="it must be a number ≥ 0")
+        settle(self, duration=real("CosineDecay.duration", self.duration, above=0, why="it must be a positive time"))
+        settle(self, final=real("CosineDecay.final", self.final, least=0, why="it must be a number ≥ 0"))
 
     def __call__(self, t: Any) -> Any:
         """final + (1−final)(1 + cos(πt/duration))/2."""
@@ -64,6 +67,7 @@ class CosineDecay(ScheduleLike):
         return self.final + (1.0 - self.final) * 0.5 * (1.0 + jnp.cos(jnp.pi * u))
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class Schedule(ScheduleLike):

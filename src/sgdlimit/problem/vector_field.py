@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 from .._tree import static, tree
 from ..errors import reject
@@ -20,6 +20,7 @@ def _time_position(fn: Callable[..., Any]) -> int | None:
     return next((i for i, name in enumerate(names) if name in TIME_NAMES), None)
 
 
+@final
 @tree
 @dataclass(frozen=True)
 class VectorField:

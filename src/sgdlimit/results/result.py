@@ -26,7 +26,7 @@ class Variable(NamedTuple):
     values: np.ndarray
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Result(abc.ABC):
     """Labelled arrays and where they come from.
 
@@ -122,7 +122,7 @@ class Result(abc.ABC):
             text = f"({', '.join(dims)})"
             if dims[-1:] == ("time",) and values.size:
                 mean, error = self.curve(name)
-                last = f"{mean[-1]:.5g}" + (f" ± {error[-1]:.2g}" if error[-1] > 0 else "")
+                last = f"{mean[-1]:.5g}" + (f" ± {error[-1]:.2g}" if 0 < error[-1] < np.inf else "")
                 text += f"  {mean[0]:.5g} → {last}"
             lines.append((name, text))
         lines.append(("ended", self.status + (f": {self.message}" if self.message else "")))
@@ -141,7 +141,7 @@ class Result(abc.ABC):
 
 
 @final
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Solution(Result):
     """A theoretical prediction; a Monte Carlo variable `x` has `x_stderr` beside it."""
 
@@ -156,7 +156,7 @@ class Solution(Result):
 
 
 @final
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Runs(Result):
     """Independent runs at finite size; the first axis of every recorded variable is `trial`."""
 
@@ -176,7 +176,7 @@ class Runs(Result):
     def _title(self) -> str:
         options = self.about.get("options", {})
         size = ", ".join(f"{key}={options[key]}" for key in ("dim", "samples") if options.get(key) is not None)
-        return f"Runs: {self.trials} trials" + (f", {size}" if size else "")
+        return f"Runs: {self.trials} trial{'s' * (self.trials != 1)}" + (f", {size}" if size else "")
 
 
 def _meaning(name: str) -> str:

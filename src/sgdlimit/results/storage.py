@@ -49,7 +49,10 @@ def save(result: Result, path: str | Path) -> Path:
 
 def load(path: str | Path) -> Any:
     """Read a `Solution` or `Runs` written by `save`."""
-    source = Path(path)
+    try:
+        source = Path(path)
+    except TypeError:
+        raise reject("path", repr(path), "it must be the name of a file") from None
     if not source.is_file():
         raise reject("path", source, "there is no such file")
     import h5py
@@ -60,17 +63,24 @@ def load(path: str | Path) -> Any:
     try:
         with xarray.open_dataset(source, engine="h5netcdf") as opened:
             dataset = opened.load()
+        return _read(dataset, source)
     except InputError:
         raise
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
         raise reject("path", source, f"the file is damaged or truncated ({text[:80]}); write it again") from error
+
+
+def _read(dataset: Any, source: Path) -> Any:
+    """A result from an opened file."""
     kind = dataset.attrs.get("sgdlimit_kind")
     if kind not in KINDS:
         raise reject("path", source, "a netCDF file, but not an sgdlimit result; give one written by .save()")
-    if int(dataset.attrs.get("sgdlimit_format", 0)) > FORMAT:
+    if int(dataset.attrs["sgdlimit_format"]) > FORMAT:
         version = dataset.attrs.get("sgdlimit_version", "a later version")
         raise reject("path", source, f"written by sgdlimit {version}; upgrade sgdlimit to read it")
     variables = {str(n): Variable(tuple(map(str, v.dims)), v.values) for n, v in dataset.data_vars.items()}
     coords = {str(n): np.asarray(v.values) for n, v in dataset.coords.items()}
+    if "time" not in coords:
+        raise reject("path", source, "the file holds no times; write it again")
     return KINDS[kind](variables, coords, json.loads(dataset.attrs["sgdlimit_about"]))

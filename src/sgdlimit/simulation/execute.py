@@ -14,9 +14,8 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, reject, whole
-from ..limits.least_squares import divergence_words, ridge_of
-from ..limits.spectrum import stable_temperature, stable_temperature_on
-from ..problem import Constant, Problem, Square
+from ..limits.stability import divergence_words, largest_stable
+from ..problem import Problem
 from ..problem.observables import UNITS
 from ..progress import Progress
 from ..results import Runs, Variable
@@ -82,7 +81,7 @@ def _check_workers(job: Job, trials: int, workers: int | None, precision: str) -
     if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
         return workers
     memory = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    rows = job.samples or getattr(job.algorithm, "batch_size", 1)
+    rows = job.samples or job.algorithm.rows or 1
     # X, once more while it is drawn.
     each = 2.0 * rows * job.dim * (8 if precision == "float64" else 4)
     fitting = int(memory / each)
@@ -177,19 +176,8 @@ def _ending(job: Job, traces: list[Trace]) -> tuple[str, str]:
         return "complete", ""
     (before, after), index = min(bad)
     tau = getattr(job.algorithm, "temperature", None)
-    limit = None if tau is None else _largest_stable(job.problem, job.matrix)
+    limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix)
     return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
-
-
-def _largest_stable(problem: Problem, X: np.ndarray | None) -> float | None:
-    """The largest stable temperature where theory gives one: least squares without a schedule."""
-    ridge = ridge_of(problem.penalty)
-    if ridge is None or not isinstance(problem.loss, Square) or not isinstance(problem.schedule, Constant):
-        return None
-    if X is None:
-        return stable_temperature(problem.sample_ratio, ridge)
-    eigenvalues = np.linalg.svd(X, compute_uv=False) ** 2 * X.shape[1] / X.shape[0]
-    return stable_temperature_on(eigenvalues, np.full(len(eigenvalues), 1 / X.shape[1]), ridge)
 
 
 def _label(job: Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:

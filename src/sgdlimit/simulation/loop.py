@@ -1,9 +1,10 @@
 """The loop over updates: compiled inside, a host loop outside for progress, Ctrl-C and divergence."""
 
+import heapq
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -52,15 +53,15 @@ class Trace(NamedTuple):
 
 def window(algorithm: Algorithm, samples: int) -> int:
     """Updates whose batches are drawn together: at most 1024, 2¹⁶ rows, or about 2²⁰ random numbers if sorted."""
-    batch = getattr(algorithm, "batch_size", 1)
-    rows = 2**20 // max(samples, 1) if batch > FLOYD_LIMIT else 2**16 // batch
-    return max(1, min(1024, rows))
+    batch = algorithm.rows or 1
+    count = 2**20 // max(samples, 1) if batch > FLOYD_LIMIT else 2**16 // batch
+    return max(1, min(1024, count))
 
 
 @partial(jax.jit, static_argnums=(2, 3))
 def _draws(algorithm: Algorithm, key: Any, count: int, samples: int, first: Any) -> Any:
     if samples == 0:  # fresh data: only the number of rows matters
-        return jnp.zeros((count, getattr(algorithm, "batch_size", 1)), dtype=jnp.int32)
+        return jnp.zeros((count, algorithm.rows or 1), dtype=jnp.int32)
     return algorithm.draws(key, first, count, samples)
 
 
@@ -99,14 +100,13 @@ def _advance(
 def _calls(plan: Plan, algorithm: Algorithm, data: Any, theta: Any, span: int) -> Iterator[list[tuple[int, int]]]:
     """Ranges of updates, cut at records and at windows of draws, gathered into calls of bounded length and work."""
     work = span
-    if isinstance(data, StoredData) and not hasattr(algorithm, "batch_size"):
+    if isinstance(data, StoredData) and algorithm.rows is None:
         work = max(1, int(WORK / (2 * data.X.size * theta.shape[1])))
-    last = int(plan.record[-1])
-    marks = [plan.record, plan.keep, np.arange(0, last, min(span, work)), [0, last]]
-    cuts = np.unique(np.concatenate(marks)).astype(int).tolist()
+    last, chunk = int(plan.record[-1]), min(span, work)
     stops = set(plan.keep.tolist())
+    cuts = heapq.merge(plan.record.tolist(), plan.keep.tolist(), range(0, last, chunk))
     call = [(0, 0)]
-    for lo, hi in pairwise(cuts):
+    for lo, hi in pairwise(cut for cut, _ in groupby(cuts)):
         begun = call[0][0]
         if len(call) == PIECES or lo // span != begun // span or hi - begun > work or lo in stops:
             yield call

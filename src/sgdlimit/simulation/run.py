@@ -9,7 +9,7 @@ import numpy as np
 from .. import grid
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData, require
-from ..errors import real, reject, whole
+from ..errors import flag, real, reject, seed_number, whole
 from ..limits.on_data import read_data
 from ..problem import Labels, NoPenalty, Point, Problem, Square
 from ..problem.entries import resolve as resolve_entries
@@ -25,6 +25,8 @@ DISCRETE_STEP = 0.05
 """Default step of the algorithms that live in discrete time."""
 GAUSSIAN_TEST = 2**13
 """Fresh samples for test averages when they cost nothing (Gaussian entries)."""
+MOST_UPDATES = 2e9
+"""Updates are counted in 32 bits."""
 ROWS_TEST = 2048
 """Fresh samples for test averages when each is a row of d entries."""
 
@@ -64,7 +66,7 @@ def simulate(
     fresh = whole("test_samples", fresh, least=1, why="it must be a whole number ≥ 1")
     plan, step = _plan(algorithm, problem, dim, samples, dt, grid.resolve(t_max, times), snapshots)
     check_start(problem)
-    root = jax.random.key(whole("seed", seed, least=0, why="it must be a whole number ≥ 0"))
+    root = jax.random.key(seed_number(seed))
 
     def prepare(index: int) -> tuple[Trial, Any, Keys]:
         key = jax.random.fold_in(root, index)
@@ -101,6 +103,7 @@ def simulate_on_data(
     Rows are samples; the penalty enters as H/d and time is t = ηk/d, as in `simulate`. `binary=True`: labels ±1.
     """
     X, y, X_test, y_test = read_data(X, y, X_test, y_test)
+    flag("binary", binary)
     n, dim = X.shape
     problem = Problem(
         loss=Square() if loss is None else loss,
@@ -112,8 +115,9 @@ def simulate_on_data(
     require(problem, algorithm)
     if binary and not np.all(np.abs(y) == 1):
         raise reject("y", y[np.abs(y) != 1][0], "binary labels must be ±1; recode them")
+    check_start(problem, z=y)
     plan, step = _plan(algorithm, problem, dim, n, dt, grid.resolve(t_max, times), snapshots)
-    root = jax.random.key(whole("seed", seed, least=0, why="it must be a whole number ≥ 0"))
+    root = jax.random.key(seed_number(seed))
 
     def prepare(index: int) -> tuple[Trial, Any, Keys]:
         float_type = jnp.zeros(()).dtype
@@ -154,19 +158,22 @@ def _plan(
 ) -> tuple[Plan, float | None]:
     """Whole updates at which to record; and the step, where it was a choice."""
     algorithm.check_simulation(problem, samples)
-    has_own = hasattr(algorithm, "batch_size")
+    has_own = algorithm.rows is not None
+    if dt is not None and has_own:
+        raise reject("dt", dt, f"the step of {type(algorithm).__name__} is η/d = τB/d; leave dt out")
     if dt is None:
         dt = DISCRETE_STEP if algorithm.discrete else FLOW_STEP
-    elif has_own:
-        raise reject("dt", dt, f"the step of {type(algorithm).__name__} is η/d = τB/d; leave dt out")
-    dt = real("dt", dt, above=0, why="it must be a positive time step")
+    dt = float(real("dt", dt, above=0, why="it must be a positive time step"))
     step = algorithm.step_time(dim, dt)
+    if times[-1] > MOST_UPDATES * step:
+        remedy = "lower t_max, or raise the temperature, the batch size or dt"
+        raise reject("t_max", times[-1], f"that is more than {MOST_UPDATES:.0e} updates of {step:.3g} each; {remedy}")
     record = np.unique(np.round(times / step).astype(np.int64))
     if record[-1] < 1:
         raise reject("t_max", times[-1], f"it is shorter than one update, which lasts {step:.4g}; raise t_max or dim")
     keep = record[-1:]
     if snapshots is not None:
-        wanted = grid.resolve(None, np.atleast_1d(np.asarray(snapshots, dtype=float)))
+        wanted = grid.increasing("snapshots", snapshots)
         keep = np.unique(np.round(wanted / step).astype(np.int64))
         if keep[-1] > record[-1]:
             raise reject("snapshots", wanted[-1], f"it lies beyond the last recorded time {record[-1] * step:.4g}")

@@ -1,0 +1,55 @@
+"""The largest stable temperature of least squares, and the words for a curve that grew beyond it."""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ..errors import DivergenceWarning
+from ..problem import Constant, NoPenalty, Problem, Ridge, Square
+from .spectrum import stable_temperature, stable_temperature_on
+
+
+def ridge_of(penalty: Any) -> float | None:
+    """λ of a penalty ½λ|θ|²; None for any other."""
+    return 0.0 if isinstance(penalty, NoPenalty) else float(penalty.strength) if isinstance(penalty, Ridge) else None
+
+
+def largest_stable(
+    problem: Problem, sample_ratio: float | None = None, matrix: np.ndarray | None = None
+) -> float | None:
+    """The largest stable τ where theory gives one: least squares without a schedule, whose noise would be τs(t)².
+
+    On the limit law at the problem's δ (or the one given), or on the spectrum of the user's matrix.
+    """
+    ridge = ridge_of(problem.penalty)
+    if ridge is None or not isinstance(problem.loss, Square) or not isinstance(problem.schedule, Constant):
+        return None
+    if matrix is None:
+        return stable_temperature(problem.sample_ratio if sample_ratio is None else sample_ratio, ridge)
+    eigenvalues = np.linalg.svd(matrix, compute_uv=False) ** 2 * matrix.shape[1] / matrix.shape[0]
+    return stable_temperature_on(eigenvalues, np.full(len(eigenvalues), 1 / matrix.shape[1]), ridge)
+
+
+def divergence_words(tau: float | None, limit: float | None, when: str) -> str:
+    """One sentence: when it diverged, and the largest stable temperature where it is known."""
+    words = f"diverged at {when}"
+    if tau is not None and limit is not None:
+        side = "above" if tau > limit else "below"
+        words += f"; τ = {tau:g} is {side} {limit:.4g}, the largest stable temperature of this least-squares problem"
+        if tau <= limit:
+            words += ": take smaller steps (batch_size or dt)"
+    return words
+
+
+def verdict(train: np.ndarray, t: np.ndarray, tau: float, limit: float | None) -> tuple[int, str, str]:
+    """Times to keep, status and message of a computed curve; warns where it left the range of numbers."""
+    if not np.all(np.isfinite(train)):
+        keep = int(np.argmin(np.isfinite(train)))
+        message = divergence_words(tau, limit, f"t = {t[keep]:.4g}")
+        warnings.warn(message, DivergenceWarning, stacklevel=3)
+        return keep, "diverged", message
+    if limit is not None and tau >= limit and math.isfinite(limit):
+        return len(t), "complete", f"grows without bound: τ = {tau:g}, the largest stable temperature is {limit:.4g}"
+    return len(t), "complete", ""
