@@ -161,12 +161,12 @@ class Problem:
 @jax.jit
 def _at_start(problem: Problem, w: Any, z: Any, theta: Any) -> dict[str, Any]:
     """Whatever must be finite at t = 0."""
-    r, r_star = w[:, : problem.width], w[:, problem.width :]
+    r, r_star, t = w[:, : problem.width], w[:, problem.width :], jnp.zeros(())
     values = {
-        "schedule": jnp.asarray(problem.schedule(jnp.zeros(()))),
+        "schedule": jnp.asarray(problem.schedule(t)),
         "labels": jax.vmap(lambda b, c: fields.label(problem, b, c))(r_star, z),
-        "gradient of the loss": jax.vmap(lambda a, b, c: fields.force(problem, 0.0, a, b, c))(r, r_star, z),
-        "gradient of the penalty": jax.vmap(lambda v: fields.drift(problem, 0.0, v))(theta),
+        "gradient of the loss": jax.vmap(lambda a, b, c: fields.force(problem, t, a, b, c))(r, r_star, z),
+        "gradient of the penalty": jax.vmap(lambda v: fields.drift(problem, t, v))(theta),
     }
     if problem.has_loss:
         values["loss"] = jax.vmap(lambda a, b, c: fields.loss(problem, a, b, c))(r, r_star, z)
