@@ -147,7 +147,7 @@ def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
 def _march_moments(
     problem: Problem, tau: float, nodes: Nodes, t: np.ndarray, replicas: int, bar: Progress
 ) -> tuple[Any, Any, int]:
-    """Integrate the moment equations of all replicas together, to a relative 1e-8."""
+    """Integrate the moment equations of all replicas together, to a relative 1e-9."""
     from scipy.integrate import solve_ivp
 
     Q0, c0 = _start(problem, replicas)
@@ -171,7 +171,7 @@ def _march_moments(
 
     too_large.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
     start = np.concatenate([Q0.ravel(), c0.ravel()])
-    out = solve_ivp(velocity, (0.0, t[-1]), start, method="DOP853", t_eval=t, rtol=1e-8, atol=1e-10, events=too_large)
+    out = solve_ivp(velocity, (0.0, t[-1]), start, method="DOP853", t_eval=t, rtol=1e-9, atol=1e-12, events=too_large)
     reached = len(out.t)
     states = out.y.T if reached else np.zeros((0, len(start)))
     Q = states[:, :cut].reshape(reached, *Q0.shape)
