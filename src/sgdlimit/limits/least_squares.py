@@ -85,11 +85,11 @@ def least_squares(
         s = shrink(x, ridge, u)
         return np.exp(-np.multiply.outer(u, x + ridge)), 1 - x * s, s
 
-    def spread(u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Per eigenvalue, noiseless part: E(θ−θ*)(θ'−θ*), and the label noise that is not yet fitted."""
+    def spread(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Per eigenvalue, noiseless part of E(θ−θ*)(θ'−θ*) (`lem:dmft_ridge_solution`)."""
         (keep, left, s), (keep_, left_, s_) = filters(u), filters(v)
         signal = start2 * keep * keep_ - mixed * (keep * left_ + left * keep_) + teacher2 * left * left_
-        return signal + noise / delta * x * s * s_, left * left_
+        return signal + noise / delta * x * s * s_
 
     def source(u: np.ndarray) -> np.ndarray:
         """train₀ (`eq:dmft_ridge_train0`); δ = ∞ leaves σ² whole."""
@@ -101,8 +101,7 @@ def least_squares(
     with Progress("least squares", 1.0, progress) as bar:
         curve = volterra.solve(source, 2 * (x + ridge), mu.weights * x**2, tau, t, speed, bar.advance)
     u = curve.flow_time
-    parameter, _ = spread(u, u)
-    excess = parameter @ mu.weights + curve.memory @ (mu.weights * x)  # E(θ−θ*)²: `eq:dmft_ridge_test0` + τ H₁∗train
+    excess = spread(u, u) @ mu.weights + curve.memory @ (mu.weights * x)  # E(θ−θ*)²: `eq:dmft_ridge_test0` + τ H₁∗train
     toward, overlap = _overlaps(problem, mu, ridge, u)
     test = excess + noise
     norm = excess + 2 * toward - teacher2
@@ -192,8 +191,7 @@ def _two_time(
         decay = np.exp(-np.multiply.outer(u[i] - u[past], x + ridge))
         response[i, past] = decay @ w
         ell[i, past] = -pace[i] * pace[past] * (decay @ (w * x)) / delta
-        free, _ = spread(np.full(i + 1, u[i]), u[past])
-        star = free @ w + (decay * memory[past]) @ (w * x)
+        star = spread(np.full(i + 1, u[i]), u[past]) @ w + (decay * memory[past]) @ (w * x)
         correlation[i, past] = correlation[past, i] = star + toward[i] + toward[past] - teacher2
     dims = ("time", "earlier", "student", "student_")
     kernels = {"C_theta": correlation, "R_theta": response, "R_ell": ell}

@@ -93,11 +93,8 @@ def _cuts(start: float, end: float, speed: Callable[[np.ndarray], np.ndarray]) -
         left_over -= 1
         middle = (a + b) / 2
         left, right = integrals(a, middle), integrals(middle, b)
-        if (
-            level == 0
-            or left_over < 0
-            or np.all(np.abs(left + right - whole) <= 1e-12 * (end - start) + 1e-11 * np.abs(whole))
-        ):
+        resolved = np.all(np.abs(left + right - whole) <= 1e-12 * (end - start) + 1e-11 * np.abs(whole))
+        if resolved or level == 0 or left_over < 0:
             return [b]
         return refine(a, middle, left, level - 1) + refine(middle, b, right, level - 1)
 
@@ -137,7 +134,6 @@ def _solve(
     train, memory, flow = np.empty(len(times)), np.empty((len(times), len(rates))), np.empty(len(times))
     now, u, y = 0.0, 0.0, np.zeros(len(rates))
     top = float(rates.max())
-
     settled = speed is None and temperature * float(weights @ (1 / np.maximum(rates, 1e-300))) < 1
 
     @cache
