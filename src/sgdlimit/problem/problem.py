@@ -159,9 +159,12 @@ class Problem:
 
 
 @jax.jit
-def _at_start(problem: Problem, w: Any, z: Any, theta: Any) -> dict[str, Any]:
-    """Whatever must be finite at t = 0."""
+def _at_start(problem: Problem, w: Any, z: Any, key: Any) -> dict[str, Any]:
+    """Whatever must be finite at t = 0; z is drawn where it is not given."""
     r, r_star, t = w[:, : problem.width], w[:, problem.width :], jnp.zeros(())
+    noise_key, weight_key = jax.random.split(key)
+    z = problem.sample_noise(noise_key, len(w)) if z is None else z
+    theta, _ = problem.sample_weights(weight_key, 256)
     values = {
         "schedule": jnp.asarray(problem.schedule(t)),
         "labels": jax.vmap(lambda b, c: fields.label(problem, b, c))(r_star, z),
@@ -179,9 +182,8 @@ def check_start(problem: Problem, z: Any = None) -> None:
     values, vectors = np.linalg.eigh(problem.gram())
     root = vectors * np.sqrt(np.clip(values, 0, None))
     w = np.random.default_rng(0).standard_normal((count, problem.width + problem.k)) @ root.T
-    z = problem.sample_noise(jax.random.key(0), count) if z is None else z
-    theta, _ = problem.sample_weights(jax.random.key(1), 256)
-    found = _at_start(problem, jnp.asarray(w, dtype=jnp.float32), jnp.asarray(z, dtype=jnp.float32), theta)
+    z = None if z is None else np.asarray(z, dtype=np.float32)
+    found = _at_start(problem, w.astype(np.float32), z, jax.random.key(0))
     found = {name: np.asarray(found[name]) for name in ("schedule", "labels", *sorted(found)) if name in found}
     for name, value in found.items():
         if not np.all(np.isfinite(value)):
