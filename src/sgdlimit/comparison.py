@@ -144,7 +144,7 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
         spent = sum(e**4 / (r.trials - 1) for r, e in ((first, a_error), (second, b_error)) if isinstance(r, Runs))
         freedom = error**4 / np.maximum(spent, 1e-12 * error**4)
         agreements[name] = Agreement(grid, a, b, error, freedom)
-    return Report(agreements, (first._title(), second._title()))
+    return Report(agreements, (first.title(), second.title()))
 
 
 def _shape(result: Result, name: str) -> tuple[int, ...] | None:

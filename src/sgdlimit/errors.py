@@ -63,6 +63,13 @@ def whole(argument: str, value: Any, *, least: int, most: int = 2**31 - 1, why: 
     return number
 
 
+def instance(argument: str, value: Any, kind: Any, remedy: str) -> None:
+    """Refuse a value of the wrong kind, among them a class in place of an object."""
+    if not isinstance(value, kind):
+        given = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+        raise reject(argument, given, f"it must be {remedy}")
+
+
 def flag(argument: str, value: Any) -> bool:
     """True or False, or an InputError."""
     if not isinstance(value, bool):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from .._tree import settle
-from ..errors import real, reject
+from ..errors import instance, real, reject
 from ..problem import Problem, fields
 from ..problem.entries import Entries
 
@@ -165,14 +165,9 @@ class Weighted(Algorithm):
 
 
 def require(problem: Any, algorithm: Any) -> None:
-    """Refuse arguments of the wrong kind, among them a class in place of an object."""
-    for argument, value, kind, example in (
-        ("problem", problem, Problem, "an sl.Problem(...)"),
-        ("algorithm", algorithm, Algorithm, "an algorithm such as sl.SGD(temperature=0.4)"),
-    ):
-        if not isinstance(value, kind):
-            given = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
-            raise reject(argument, given, f"it must be {example}")
+    """Refuse arguments of the wrong kind."""
+    instance("problem", problem, Problem, "an sl.Problem(...)")
+    instance("algorithm", algorithm, Algorithm, "an algorithm such as sl.SGD(temperature=0.4)")
 
 
 def needs_data(name: str, problem: Problem) -> None:

@@ -35,24 +35,10 @@ trials = 10
 seed = 0
 """
 
-RUN_KEYS = (
-    "t_max", "times", "dim", "trials", "seed", "dt", "entries", "snapshots", "test_samples", "dtype", "kernels",
-    "samples", "replicas", "particles",
-)  # fmt: skip
-SIMULATE_KEYS = (
-    "t_max",
-    "times",
-    "dim",
-    "trials",
-    "seed",
-    "dt",
-    "entries",
-    "snapshots",
-    "test_samples",
-    "dtype",
-)
+SIMULATE_KEYS = ("t_max", "times", "dim", "trials", "seed", "dt", "entries", "snapshots", "test_samples", "dtype")
 LEAST_SQUARES_KEYS = ("t_max", "times", "kernels")
 ONLINE_KEYS = ("t_max", "times", "seed", "samples", "replicas", "particles")
+RUN_KEYS = tuple(dict.fromkeys(SIMULATE_KEYS + LEAST_SQUARES_KEYS + ONLINE_KEYS))
 
 
 @dataclass(frozen=True)

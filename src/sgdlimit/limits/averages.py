@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import ndtri
 
 from ..problem import Problem, fields
 from ..problem.laws import EntryLaw
@@ -35,7 +36,6 @@ PER_REPLICA = Nodes(0, 0, 0, None, None)  # type: ignore[arg-type]
 
 def _points(samples: int, size: int, law: EntryLaw, seed: int, key: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sobol normals, draws of z, and weights near 1/N that make all first and second moments exact."""
-    from scipy.special import ndtri
     from scipy.stats import qmc
 
     rng = np.random.default_rng(seed)

@@ -1,7 +1,10 @@
 """Ridge regression in the limit (`prop:dmft_ridge`): Volterra equations on the Marchenko–Pastur law."""
 
+from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .. import grid
@@ -135,14 +138,16 @@ def least_squares(
     return Solution(variables, coords, about)
 
 
+@jax.jit
+@partial(jax.vmap, in_axes=(None, 0))
+def _factors(schedule: Any, t: Any) -> Any:
+    return schedule(t) * jnp.ones(())
+
+
 def _speed(problem: Problem) -> Any:
-    import jax
-
-    schedule = jax.jit(jax.vmap(lambda s: problem.schedule(s) * jax.numpy.ones(())))
-
     def speed(t: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
-            values = np.asarray(schedule(np.asarray(t, dtype=np.float64)), dtype=np.float64)
+            values = np.asarray(_factors(problem.schedule, np.asarray(t, dtype=np.float64)), dtype=np.float64)
         if not np.all(np.isfinite(values)):
             bad = np.asarray(t)[~np.isfinite(values)][0]
             raise reject("schedule", f"a factor that is not finite at t = {bad:.4g}", "it must be finite at all times")

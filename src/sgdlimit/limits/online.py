@@ -23,10 +23,7 @@ from ..results import Solution, Variable
 from ..results.provenance import provenance
 from .averages import PER_REPLICA, Nodes, average, force_moments, make_nodes
 from .particles import march_particles
-from .stability import divergence_words, largest_stable
-
-BOUND = 1e10
-"""A norm θᵀθ/d beyond this counts as divergence."""
+from .stability import BOUND, divergence_words, largest_stable
 
 
 @jax.jit
@@ -94,12 +91,11 @@ def online(
         linear = fields.linear_drift(problem, float(t[-1]))
         bar.phase("compiling")
         if linear:
-            Q, c, reached = _march_moments(problem, tau, nodes, t, replicas, bar)
+            Q, c = _march_moments(problem, tau, nodes, t, replicas, bar)
         else:
-            Q, c, reached = march_particles(
-                problem, tau, nodes, t, replicas, particles, dt, weight_key, path_key, bar, BOUND
-            )
+            Q, c = march_particles(problem, tau, nodes, t, replicas, particles, dt, weight_key, path_key, bar)
         observed = _observe(problem, nodes, Q, c)
+    reached = len(Q)
     status, message = "complete", ""
     if reached < len(t):
         status = "diverged"
@@ -146,8 +142,8 @@ def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _march_moments(
     problem: Problem, tau: float, nodes: Nodes, t: np.ndarray, replicas: int, bar: Progress
-) -> tuple[Any, Any, int]:
-    """Integrate the moment equations of all replicas together, to a relative 1e-9."""
+) -> tuple[Any, Any]:
+    """C_θ(t,t) and C_θ(t,*) of all replicas, integrated together to a relative 1e-9, at the times reached."""
     from scipy.integrate import solve_ivp
 
     Q0, c0 = _start(problem, replicas)
@@ -176,4 +172,4 @@ def _march_moments(
     states = out.y.T if reached else np.zeros((0, len(start)))
     Q = states[:, :cut].reshape(reached, *Q0.shape)
     c = states[:, cut:].reshape(reached, *c0.shape)
-    return jnp.asarray(Q), jnp.asarray(c), reached
+    return jnp.asarray(Q), jnp.asarray(c)

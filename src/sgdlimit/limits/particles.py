@@ -1,6 +1,7 @@
 """Infinite data with a nonlinear penalty: the law of θ carried by particles (`eq:dmft_infinite_data_planted`)."""
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from ..problem import Problem, fields
 from ..progress import Progress
 from .averages import PER_REPLICA, Nodes, average, force_moments, root
+from .stability import BOUND
 
 
 def _match(sample: Any, gram: Any) -> Any:
@@ -25,7 +27,8 @@ def _match(sample: Any, gram: Any) -> Any:
 
 
 @jax.jit
-def _advance_particles(
+@partial(jax.vmap, in_axes=(None, None, PER_REPLICA, 0, 0, None, None, None, None, 0))
+def _advance(
     problem: Problem,
     tau: Any,
     nodes: Nodes,
@@ -37,7 +40,7 @@ def _advance_particles(
     steps: Any,
     key: Any,
 ) -> Any:
-    """`steps` stochastic Heun steps of size h; the noise does not depend on θ, so this is of weak order two."""
+    """`steps` stochastic Heun steps of size h of every replica; the noise is free of θ, so weak order two."""
     m = theta.shape[1]
 
     def drift(s: Any, x: Any) -> tuple[Any, Any]:
@@ -71,9 +74,8 @@ def march_particles(
     weight_key: Any,
     path_key: Any,
     bar: Progress,
-    bound: float,
-) -> tuple[Any, Any, int]:
-    """C_θ(t,t) and C_θ(t,*) of every replica at the times reached before the norm passes `bound`, and their number."""
+) -> tuple[Any, Any]:
+    """C_θ(t,t) and C_θ(t,*) of every replica at the times reached before the norm passes BOUND."""
     m = problem.width
     gram = jnp.asarray(problem.gram())
 
@@ -83,8 +85,6 @@ def march_particles(
 
     both = jax.vmap(draw)(jax.random.split(weight_key, replicas))
     theta, theta_star = both[..., :m], both[..., m:]
-    in_axes = (None, None, PER_REPLICA, 0, 0, None, None, None, None, 0)
-    advance = jax.jit(jax.vmap(_advance_particles, in_axes=in_axes))
     path_keys = jax.random.split(path_key, replicas)
     now, first = 0.0, 0
     Qs, cs = [], []
@@ -92,16 +92,15 @@ def march_particles(
         if target > now:
             steps = max(1, math.ceil((target - now) / dt - 1e-9))
             h = (target - now) / steps
-            theta = advance(problem, tau, nodes, theta, theta_star, now, h, first, steps, path_keys)
+            theta = _advance(problem, tau, nodes, theta, theta_star, now, h, first, steps, path_keys)
             bar.phase("")
             bar.advance((target - now) / t[-1])
             now, first = target, first + steps
         Q = jnp.einsum("rna,rnb->rab", theta, theta) / particles
-        if not bool(jnp.all(jnp.isfinite(Q)) & (jnp.max(Q) < bound)):
+        if not bool(jnp.all(jnp.isfinite(Q)) & (jnp.max(Q) < BOUND)):
             break
         Qs.append(Q)
         cs.append(jnp.einsum("rna,rnb->rab", theta, theta_star) / particles)
-    empty = (0, replicas, m)
     if not Qs:
-        return jnp.zeros((*empty, m)), jnp.zeros((*empty, problem.k)), 0
-    return jnp.stack(Qs), jnp.stack(cs), len(Qs)
+        return jnp.zeros((0, replicas, m, m)), jnp.zeros((0, replicas, m, problem.k))
+    return jnp.stack(Qs), jnp.stack(cs)

@@ -10,6 +10,9 @@ from ..errors import DivergenceWarning
 from ..problem import Constant, NoPenalty, Problem, Ridge, Square
 from .spectrum import stable_temperature, stable_temperature_on
 
+BOUND = 1e10
+"""A norm θᵀθ/d beyond this counts as divergence; single precision still holds it."""
+
 
 def ridge_of(penalty: Any) -> float | None:
     """λ of a penalty ½λ|θ|²; None for any other."""

@@ -41,7 +41,7 @@ def _variables(results: Sequence[Result], wanted: Any) -> tuple[str, ...]:
         for name in names:
             missing = [r for r in results if name not in r.variables or "time" not in r.variables[name].dims]
             if missing:
-                raise reject("variables", name, f"{missing[0]._title()} does not have it as a curve along time")
+                raise reject("variables", name, f"{missing[0].title()} does not have it as a curve along time")
         return names
     for names in PREFERRED:
         shared = tuple(n for n in names if all(n in r for r in results))

@@ -90,7 +90,7 @@ class Point(EntryLaw):
             value = np.full((2, 2), np.nan)
         if value.ndim > 1 or not np.all(np.isfinite(value)):
             raise reject("Point.value", self.value, "it must be a finite number, or one number per unit")
-        object.__setattr__(self, "value", tuple(value.tolist()) if value.ndim else float(value))
+        settle(self, value=tuple(value.tolist()) if value.ndim else float(value))
 
     def _row(self, size: int) -> np.ndarray:
         value = np.asarray(self.value, dtype=float)
@@ -213,13 +213,8 @@ class Law(EntryLaw):
             raise reject("Law.mean", self.mean, "give both mean and second_moment, or neither")
         if self.mean is not None:
             mean = real("Law.mean", self.mean, why="it must be a finite number")
-            settle(self, mean=mean)
-            settle(
-                self,
-                second_moment=real(
-                    "Law.second_moment", self.second_moment, least=mean**2, why="it must be at least mean²"
-                ),
-            )
+            second = real("Law.second_moment", self.second_moment, least=mean**2, why="it must be at least mean²")
+            settle(self, mean=mean, second_moment=second)
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Draw with the user's function, checked for shape."""

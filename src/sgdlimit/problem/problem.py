@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._tree import settle, static, tree
-from ..errors import InputError, real, reject, traced, whole
+from ..errors import InputError, instance, real, reject, traced, whole
 from . import fields, observables
 from .entries import check_sampler
 from .labels import LabelRule, Linear
@@ -47,14 +47,16 @@ class Problem:
     schedule: ScheduleLike = field(default_factory=Constant)
 
     def __post_init__(self) -> None:
-        _kind("loss", self.loss, (LossLike, VectorField), "sl.Loss(fn) with fn(r, y) -> scalar")
-        _kind("labels", self.labels, LabelRule, "sl.Labels(fn) with fn(r_star, z) -> y")
-        _kind("penalty", self.penalty, (PenaltyLike, VectorField), "sl.Penalty(fn) with fn(theta) -> scalar")
-        _kind("noise", self.noise, EntryLaw, "sl.Law(fn) with fn(key, shape) -> array")
-        _kind("init", self.init, EntryLaw, "sl.Law(fn) with fn(key, shape) -> array")
-        _kind("schedule", self.schedule, ScheduleLike, "sl.Schedule(fn) with fn(t) -> factor")
+        instance("loss", self.loss, (LossLike, VectorField), "a built-in or sl.Loss(fn) with fn(r, y) -> scalar")
+        instance("labels", self.labels, LabelRule, "a built-in or sl.Labels(fn) with fn(r_star, z) -> y")
+        instance(
+            "penalty", self.penalty, (PenaltyLike, VectorField), "a built-in or sl.Penalty(fn), fn(theta) -> scalar"
+        )
+        instance("noise", self.noise, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
+        instance("init", self.init, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
+        instance("schedule", self.schedule, ScheduleLike, "a built-in or sl.Schedule(fn) with fn(t) -> factor")
         if self.teacher is not None:
-            _kind("teacher", self.teacher, EntryLaw, "sl.Law(fn) with fn(key, shape) -> array")
+            instance("teacher", self.teacher, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         why = "δ = n/d must be a positive number; math.inf means infinite data"
         settle(self, sample_ratio=real("sample_ratio", self.sample_ratio, above=0, most=math.inf, why=why))
         whole("width", self.width, least=1, why="m must be a whole number ≥ 1")
@@ -200,12 +202,6 @@ def check_start(problem: Problem, z: Any = None) -> None:
 
 def _abstract(size: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((size,), jnp.float32)
-
-
-def _kind(argument: str, value: Any, kind: Any, remedy: str) -> None:
-    if not isinstance(value, kind):
-        given = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
-        raise reject(argument, given, f"it must be one of the built-ins or {remedy}")
 
 
 def _shape_hint(name: str, size: int) -> str:

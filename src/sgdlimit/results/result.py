@@ -86,7 +86,7 @@ class Result(abc.ABC):
 
         data = {n: (v.dims, v.values, {"long_name": _meaning(n)}) for n, v in self.variables.items()}
         coords = {n: (n, v, {"long_name": UNITS.get(n, n)}) for n, v in self.coords.items()}
-        return xarray.Dataset(data, coords, {"title": self._title()})
+        return xarray.Dataset(data, coords, {"title": self.title()})
 
     def save(self, path: str | Path) -> Path:
         """Write netCDF; a file already there is replaced at once or not at all."""
@@ -99,7 +99,7 @@ class Result(abc.ABC):
         """Mean and standard error of one variable along time."""
 
     @abc.abstractmethod
-    def _title(self) -> str:
+    def title(self) -> str:
         """One line that says what this is."""
 
     def _lines(self) -> list[tuple[str, str]]:
@@ -130,14 +130,14 @@ class Result(abc.ABC):
 
     def __repr__(self) -> str:
         width = max(len(key) for key, _ in self._lines())
-        return "\n".join([f"<{self._title()}>", *(f"  {k:<{width}}  {v}" for k, v in self._lines())])
+        return "\n".join([f"<{self.title()}>", *(f"  {k:<{width}}  {v}" for k, v in self._lines())])
 
     def _repr_html_(self) -> str:
         left = "style='text-align:left'"
         rows = "".join(
             f"<tr><th {left}>{html.escape(k)}</th><td {left}>{html.escape(v)}</td></tr>" for k, v in self._lines()
         )
-        return f"<strong>{html.escape(self._title())}</strong><table>{rows}</table>"
+        return f"<strong>{html.escape(self.title())}</strong><table>{rows}</table>"
 
 
 @final
@@ -151,7 +151,8 @@ class Solution(Result):
         error = self.variables.get(f"{name}_stderr")
         return values, np.zeros_like(values) if error is None else error.values
 
-    def _title(self) -> str:
+    def title(self) -> str:
+        """The method."""
         return f"Solution: {self.about.get('method', 'theory')}"
 
 
@@ -173,7 +174,8 @@ class Runs(Result):
             return mean, np.full_like(mean, np.inf)
         return mean, values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
-    def _title(self) -> str:
+    def title(self) -> str:
+        """The number of trials and the size."""
         options = self.about.get("options", {})
         size = ", ".join(f"{key}={options[key]}" for key in ("dim", "samples") if options.get(key) is not None)
         return f"Runs: {self.trials} trial{'s' * (self.trials != 1)}" + (f", {size}" if size else "")

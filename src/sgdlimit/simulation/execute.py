@@ -1,11 +1,10 @@
 """Run prepared trials side by side, watch for divergence and Ctrl-C, and label what comes out."""
 
-import contextlib
 import os
 import threading
 import time as clock
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from ..problem.observables import UNITS
 from ..progress import Progress
 from ..results import Runs, Variable
 from ..results.provenance import provenance
-from .loop import Keys, Plan, Trace, compile_for, run
+from .loop import Keys, Plan, Trace, compile_for, precision, run
 from .trial import Trial
 
 DIMS = {
@@ -36,7 +35,6 @@ DIMS = {
 
 CONSTANT = ("theta_star", "r_star", "z")
 """Kept with the snapshots, but the same at all of them."""
-
 
 MEMORY_SHARE = 0.7
 """Part of the machine's memory that the data of all running trials may take."""
@@ -58,21 +56,15 @@ class Job(NamedTuple):
     """The user's own X, if the data are not drawn."""
 
 
-@contextlib.contextmanager
-def _precision(name: str) -> Iterator[None]:
-    # Full products: the default of some accelerators keeps only 10 bits of a single-precision factor.
-    with jax.enable_x64(name == "float64"), jax.default_matmul_precision("highest"):
-        yield
-
-
-def _check_precision(dtype: Any) -> str:
+def _check_precision(dtype: Any) -> bool:
+    """Whether to run in double precision."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
     if name not in ("float32", "float64"):
         raise reject("dtype", dtype, "it must be float32 or float64")
-    return name
+    return name == "float64"
 
 
-def _check_workers(job: Job, trials: int, workers: int | None, precision: str) -> int:
+def _check_workers(job: Job, trials: int, workers: int | None, double: bool) -> int:
     """As many trials at once as there are cores, as the user says, and as fit into memory."""
     own_choice = workers is not None
     if workers is None:
@@ -83,7 +75,7 @@ def _check_workers(job: Job, trials: int, workers: int | None, precision: str) -
     memory = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     rows = job.samples or job.algorithm.rows or 1
     # X, once more while it is drawn.
-    each = 2.0 * rows * job.dim * (8 if precision == "float64" else 4)
+    each = 2.0 * rows * job.dim * (8 if double else 4)
     fitting = int(memory / each)
     if fitting < 1:
         raise reject("dim", job.dim, f"the data of a trial take {each / 1e9:.3g} GB, too much here; lower it")
@@ -104,8 +96,8 @@ def execute(
 ) -> Runs:
     """Run all trials, a few at a time; the first error or Ctrl-C stops them all."""
     trials = whole("trials", trials, least=1, why="it must be a whole number ≥ 1")
-    precision = _check_precision(dtype)
-    workers = _check_workers(job, trials, workers, precision)
+    double = _check_precision(dtype)
+    workers = _check_workers(job, trials, workers, double)
     last = int(job.plan.record[-1])
     halt = threading.Event()
     horizon = [last]  # once a trial has diverged, the others need not go further than it did
@@ -114,7 +106,7 @@ def execute(
     with Progress("simulating", trials * last, progress) as bar:
 
         def march(index: int, prepared: Any = None) -> Trace:
-            with _precision(precision):
+            with precision(double):
                 trial, theta, keys = job.prepare(index) if prepared is None else prepared
                 done = 0
 
@@ -131,8 +123,7 @@ def execute(
                 return trace
 
         bar.phase("compiling")
-        with _precision(precision):
-            prepared = compile_for(lambda: job.prepare(0), job.algorithm, job.plan, job.samples)
+        prepared = compile_for(lambda: job.prepare(0), job.algorithm, job.plan, job.samples, double)
         bar.phase("")
         compiled = clock.perf_counter()
         with ThreadPoolExecutor(workers) as pool:
@@ -151,12 +142,20 @@ def execute(
     if status != "complete":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
     variables, coords = _label(job, traces)
+    size = {"dim": job.dim, "samples": job.samples or None, "trials": trials}
+    size["dtype"] = "float64" if double else "float32"
     about = provenance(
         job.method,
         job.problem,
         job.algorithm,
         seed=seed,
-        options=options | {"dim": job.dim, "samples": job.samples or None, "trials": trials, "dtype": precision},
+        options=options
+        | {
+            "dim": job.dim,
+            "samples": job.samples or None,
+            "trials": trials,
+            "dtype": "float64" if double else "float32",
+        },
         status=status,
         message=message,
         diagnostics={

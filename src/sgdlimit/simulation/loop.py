@@ -1,5 +1,6 @@
 """The loop over updates: compiled inside, a host loop outside for progress, Ctrl-C and divergence."""
 
+import contextlib
 import heapq
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +15,9 @@ import numpy as np
 from ..algorithms import Algorithm
 from ..algorithms.base import FreshData, StoredData
 from ..algorithms.minibatch import FLOYD_LIMIT
+from ..limits.stability import BOUND
 from .trial import Trial, observe, snapshot
 
-BOUND = 1e10
-"""A norm θᵀθ/d beyond this counts as divergence; single precision still holds it."""
 WORK = 1e9
 """Multiply-adds between two looks at the clock: a fraction of a second."""
 PIECES = 32
@@ -63,6 +63,14 @@ def _draws(algorithm: Algorithm, key: Any, count: int, samples: int, first: Any)
     if samples == 0:  # fresh data: only the number of rows matters
         return jnp.zeros((count, algorithm.rows or 1), dtype=jnp.int32)
     return algorithm.draws(key, first, count, samples)
+
+
+@contextlib.contextmanager
+def precision(double: bool) -> Iterator[None]:
+    """The arithmetic of a run; it is a setting of the thread, so every thread enters it."""
+    # Full products: the default of some accelerators keeps only 10 bits of a single-precision factor.
+    with jax.enable_x64(double), jax.default_matmul_precision("highest"):
+        yield
 
 
 @jax.jit
@@ -151,18 +159,19 @@ def run(
     return trace
 
 
-def compile_for(prepare: Callable[[], tuple[Trial, Any, Keys]], algorithm: Algorithm, plan: Plan, samples: int) -> Any:
+def compile_for(
+    prepare: Callable[[], tuple[Trial, Any, Keys]], algorithm: Algorithm, plan: Plan, samples: int, double: bool
+) -> Any:
     """Compile everything a run needs, by doing it with no updates; parts that do not depend on each other at once.
 
     Returns what `prepare` made. `samples` is n, 0 for infinite data.
     """
-    here = jnp.zeros(()).dtype == jnp.float64
 
     def alone(part: Callable[..., Any], *arguments: Any) -> Any:
-        with jax.enable_x64(here), jax.default_matmul_precision("highest"):  # settings of the thread, as in `execute`
+        with precision(double):
             return jax.block_until_ready(part(*arguments))
 
-    with ThreadPoolExecutor(3) as pool:
+    with precision(double), ThreadPoolExecutor(3) as pool:
         drawing = pool.submit(alone, _draws, algorithm, jax.random.key(0), window(algorithm, samples), samples, 0)
         trial, theta, keys = prepare()
         keeping = pool.submit(alone, snapshot_jit, trial, theta)
