@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from . import grid, plot
     from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
     from .comparison import Report, compare
+    from .dmft import solve
     from .errors import DivergenceWarning, InputError
     from .limits import least_squares, least_squares_on_data, online
     from .problem import (
@@ -104,9 +105,10 @@ __all__ = [
     "plot",
     "simulate",
     "simulate_on_data",
+    "solve",
 ]
 
-_ROOMS = ("errors", "problem", "algorithms", "limits", "simulation", "results", "comparison")
+_ROOMS = ("errors", "problem", "algorithms", "limits", "dmft", "simulation", "results", "comparison")
 """Where public names live, in the order in which data walks through the house."""
 
 

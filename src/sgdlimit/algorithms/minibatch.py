@@ -1,6 +1,7 @@
 """SGD with small batches: fresh draws, and reshuffled epochs."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, final
 
 import jax
@@ -82,6 +83,45 @@ def without_replacement(key: Any, draws: int, samples: int, count: int) -> Any:
     return jax.lax.fori_loop(0, count, place, jnp.full((count, draws), -1, dtype=jnp.int32)).T
 
 
+SMALL_RATE = 8.0
+"""A Poisson number of larger rate is the sum of several of at most this rate."""
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def poisson(rate: Any, key: Any, shape: tuple[int, ...]) -> Any:
+    """Poisson numbers of one rate, by walking up the distribution function: about rate + 20 steps and one uniform each.
+
+    At the small rates of SGD several times faster, and much faster to compile, than rejection.
+    """
+    parts = jnp.maximum(jnp.ceil(rate / SMALL_RATE), 1.0)
+    small = rate / parts
+
+    def one(i: Any, total: Any) -> Any:
+        u = jax.random.uniform(jax.random.fold_in(key, i), shape)
+
+        def climb(carry: tuple[Any, Any, Any, Any]) -> tuple[Any, Any, Any, Any]:
+            n, mass, below, count = carry
+            mass = mass * small / (n + 1)
+            return n + 1, mass, below + mass, count + (u >= below)
+
+        # The masses may add up to a rounding less than the largest u: none is left beyond n = 60.
+        mass = jnp.exp(-small)
+        start = (jnp.zeros_like(mass), mass, mass, total)
+        return jax.lax.while_loop(lambda c: jnp.any(u >= c[2]) & (c[0] < 60), climb, start)[3]
+
+    return jax.lax.fori_loop(0, parts.astype(jnp.int32), one, jnp.zeros(shape))
+
+
+@partial(poisson.defjvp, symbolic_zeros=True)
+def _poisson_jvp(shape: tuple[int, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """A whole number has no derivative in its rate: refuse, rather than return a wrong zero."""
+    if not isinstance(tangents[0], jax.custom_derivatives.SymbolicZero):
+        why = "draws of SGD jump with τ, δ and the times; differentiate sl.SGF, whose increments are smooth, or λ"
+        raise reject("SGD.temperature", "a derivative", why)
+    count = poisson(*primals, shape)
+    return count, jnp.zeros_like(count)
+
+
 @final
 @tree
 @dataclass(frozen=True)
@@ -106,7 +146,7 @@ class SGD(MiniBatch):
         """Z = τδ·Poisson(γ/(τδ)); γ where τ = 0."""
         jump = self.temperature * sample_ratio
         safe = jnp.where(jump > 0, jump, 1.0)
-        count = jax.random.poisson(key, dt / safe, state.shape)
+        count = poisson(dt / safe, key, state.shape)
         return state, jnp.where(jump > 0, safe * count, dt * state)
 
     def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:

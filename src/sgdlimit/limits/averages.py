@@ -4,6 +4,7 @@ Scrambled Sobol points, weighted so that all first and second moments are exact 
 each replica, so that the spread over replicas is an honest standard error.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
-from ..problem import Problem, fields
+from ..problem import Problem, fields, observables
 from ..problem.laws import EntryLaw
 
 
@@ -76,6 +77,27 @@ def average(nodes: Nodes, Q: Any, c: Any, fn: Any) -> Any:
     """E fn(w, w*, z); fn returns a tree of arrays."""
     values = jax.vmap(fn)(*_samples(nodes, Q, c), nodes.z)
     return jax.tree.map(lambda v: jnp.einsum("n...,n->...", v, nodes.weights), values)
+
+
+@partial(jax.jit, static_argnames="metrics")
+def observe(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = ()) -> dict[str, Any]:
+    """Every observable, (times, replicas); time by time, so that memory does not grow with their number.
+
+    `metrics` are further pairs (name, ψ(w, w*, z)). Where the error has a closed form, that is used.
+    """
+    chosen = observables.on_samples(problem) | dict(metrics)
+
+    def one(nodes: Nodes, Q: Any, c: Any) -> dict[str, Any]:
+        return average(nodes, Q, c, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
+
+    found = jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, *moments), (Q, c))
+    if observables.sign_of_gaussian(problem):
+        # P(w (w* + z) < 0) for jointly Gaussian w and w* + z; a half where w = 0.
+        width = jnp.sqrt(jnp.sum(nodes.teacher_root @ nodes.teacher_root.T) + problem.noise.scale**2)
+        size = jnp.sqrt(Q[..., 0, 0])
+        cosine = jnp.sum(c[..., 0, :], axis=-1) / (jnp.where(size > 0, size, 1.0) * width)
+        found["error"] = jnp.where(size > 0, jnp.arccos(jnp.clip(cosine, -1.0, 1.0)) / jnp.pi, 0.5)
+    return found
 
 
 def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any) -> tuple[Any, Any, Any]:

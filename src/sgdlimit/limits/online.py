@@ -16,25 +16,14 @@ from .. import grid
 from ..algorithms import Algorithm
 from ..algorithms.base import require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
-from ..problem import Problem, fields, observables
+from ..problem import Problem, fields
 from ..problem.problem import check_start
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
-from .averages import PER_REPLICA, Nodes, average, force_moments, make_nodes
+from .averages import PER_REPLICA, Nodes, force_moments, make_nodes, observe
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable
-
-
-@jax.jit
-def _observe(problem: Problem, nodes: Nodes, Q: Any, c: Any) -> dict[str, Any]:
-    """Every observable, (times, replicas); time by time, so that memory does not grow with their number."""
-    chosen = observables.on_samples(problem)
-
-    def one(nodes: Nodes, Q: Any, c: Any) -> dict[str, Any]:
-        return average(nodes, Q, c, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
-
-    return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, *moments), (Q, c))
 
 
 @jax.jit
@@ -94,7 +83,7 @@ def online(
             Q, c = _march_moments(problem, tau, nodes, t, replicas, bar)
         else:
             Q, c = march_particles(problem, tau, nodes, t, replicas, particles, dt, weight_key, path_key, bar)
-        observed = _observe(problem, nodes, Q, c)
+        observed = observe(problem, nodes, Q, c)
     reached = len(Q)
     status, message = "complete", ""
     if reached < len(t):

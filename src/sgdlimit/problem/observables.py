@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from . import fields
+from .labels import Sign
+from .laws import Normal
+from .losses import identity
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -48,6 +51,12 @@ def error_kind(problem: "Problem") -> str:
     if problem.loss.error is not None:
         return "custom"
     return "zero-one" if problem.labels.binary else "squared"
+
+
+def sign_of_gaussian(problem: "Problem") -> bool:
+    """Whether the zero-one error compares the signs of two Gaussians, and so is an arccos of overlaps."""
+    plain = problem.width == 1 and problem.predict is identity and isinstance(problem.noise, Normal)
+    return plain and isinstance(problem.labels, Sign) and error_kind(problem) == "zero-one"
 
 
 def on_samples(problem: "Problem") -> dict[str, SampleObservable]:

@@ -117,7 +117,7 @@ class Result(abc.ABC):
             ),
         ]
         for name, (dims, values) in self.variables.items():
-            if name.endswith("_stderr"):
+            if name.endswith(("_stderr", "_step_error")):
                 continue
             text = f"({', '.join(dims)})"
             if dims[-1:] == ("time",) and values.size:
@@ -143,13 +143,13 @@ class Result(abc.ABC):
 @final
 @dataclass(frozen=True, repr=False, eq=False)
 class Solution(Result):
-    """A theoretical prediction; a Monte Carlo variable `x` has `x_stderr` beside it."""
+    """A theoretical prediction; a Monte Carlo variable `x` has `x_stderr` beside it, an extrapolated one `x_step_error`."""
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The variable and its Monte Carlo error (zero for an exact one)."""
-        values = self[name]
-        error = self.variables.get(f"{name}_stderr")
-        return values, np.zeros_like(values) if error is None else error.values
+        """The variable and its error: Monte Carlo and time step together (zero for an exact one)."""
+        parts = [self.variables.get(f"{name}_{kind}") for kind in ("stderr", "step_error")]
+        squares = [part.values**2 for part in parts if part is not None]
+        return self[name], np.sqrt(sum(squares, np.zeros_like(self[name])))
 
     def title(self) -> str:
         """The method."""
@@ -184,6 +184,8 @@ class Runs(Result):
 def _meaning(name: str) -> str:
     if name.endswith("_stderr"):
         return f"standard error of {name.removesuffix('_stderr')}"
+    if name.endswith("_step_error"):
+        return f"estimated error of {name.removesuffix('_step_error')} from the time step"
     return UNITS.get(name, name)
 
 

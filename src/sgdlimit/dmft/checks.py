@@ -1,0 +1,122 @@
+"""What must hold before a march begins: steps, samples, and derivatives that exist."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import reject
+from ..problem import Problem, fields
+
+LINES = 64
+"""Random lines along which forces are searched for jumps."""
+CELLS = 256
+REACH = 8.0
+"""A line runs this far to both sides."""
+BISECTIONS = 45
+
+
+def _jump(fn: Any, start: Any) -> tuple[Any, Any]:
+    """Largest jump of fn along a line through `start` in each unit's direction, and where it is.
+
+    The cell where fn changes most beyond the integral of its derivative is bisected down to rounding: the change
+    across a cell of no width is a jump, whatever the slopes.
+    """
+
+    def along(a: Any) -> tuple[Any, Any]:
+        direction = jnp.eye(start.shape[0])[a]
+
+        def value(x: Any) -> Any:
+            return fn(start + x * direction)
+
+        edges = jnp.linspace(-REACH, REACH, CELLS + 1)
+        f = jax.vmap(value)(edges)
+        slope = jax.vmap(jax.jacfwd(value))(edges)
+        gap = jnp.max(jnp.abs(jnp.diff(f, axis=0) - (slope[1:] + slope[:-1]) * (REACH / CELLS)), axis=1)
+        cell = jnp.argmax(gap)
+
+        def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+            low, high = ends
+            middle = (low + high) / 2
+            left = jnp.max(jnp.abs(value(middle) - value(low))) > jnp.max(jnp.abs(value(high) - value(middle)))
+            return jnp.where(left, low, middle), jnp.where(left, middle, high)
+
+        low, high = jax.lax.fori_loop(0, BISECTIONS, halve, (edges[cell], edges[cell + 1]))
+        size = jnp.max(jnp.abs(value(high) - value(low))) / (1e-30 + jnp.max(jnp.abs(f)))
+        return size, (start + high * direction)[a]
+
+    sizes, places = jax.vmap(along)(jnp.arange(start.shape[0]))
+    worst = jnp.argmax(sizes)
+    return sizes[worst], places[worst]
+
+
+@jax.jit
+def _inspect(problem: Problem, w: Any, z: Any, theta: Any, times: Any) -> tuple[Any, Any, Any, Any]:
+    """Relative jumps of ℓ and h with their places, and E∇ℓ, E∇h at the start, at every time."""
+    m = problem.width
+    r, r_star, t = w[:, :m], w[:, m:], times[0]
+    force = jax.vmap(lambda a, b, c: _jump(lambda v: fields.force(problem, t, v, b, c), a))
+    drift = jax.vmap(lambda a: _jump(lambda v: fields.drift(problem, t, v), a))
+
+    def curvature(s: Any) -> tuple[Any, Any]:
+        slopes = jax.vmap(lambda a, b, c: fields.force_r(problem, s, a, b, c))(r, r_star, z)
+        return jnp.mean(slopes, axis=0), jnp.mean(jax.vmap(lambda v: fields.drift_theta(problem, s, v))(theta), axis=0)
+
+    few = slice(0, LINES)
+    stiff = jax.vmap(curvature)(times)
+    return force(r[few] + 1e-3, r_star[few], z[few]), drift(theta[few] + 1e-3), *stiff
+
+
+def check_fields(problem: Problem, algorithm: Any, grid: np.ndarray) -> None:
+    """Refuse a force or a penalty whose gradient jumps, and steps at which explicit Euler is unstable from the start.
+
+    The stability limit is that of the square loss of the same mean curvature at the start: γ s(t) (Γ(1+δ^−½)² + Λ) ≤ 2.
+    Algorithms that live in discrete time have no such limit: their step is real.
+    """
+    values, vectors = np.linalg.eigh(problem.gram())
+    root = vectors * np.sqrt(np.clip(values, 0, None))
+    rng, m = np.random.default_rng(0), problem.width
+    w = rng.standard_normal((256, len(values))) @ root.T
+    z = problem.noise_law.spread_out(rng.random((256, 2)), jax.random.key(0))
+    theta = w[:, :m]  # Gaussian of the right size: enough to look for jumps
+    some = np.unique(np.linspace(0, len(grid) - 2, 64).round().astype(int))
+    some[-1] = max(some[-1], int(np.argmax(np.diff(grid))))
+    with jax.enable_x64(True):
+        found = _inspect(problem, *(np.asarray(part, dtype=np.float64) for part in (w, z, theta, grid[some])))
+    force, drift, gamma, stiff = found
+    for argument, (sizes, places), remedy in (
+        ("loss", force, "smooth the loss there (sl.SmoothHinge, sl.Huber, a softplus)"),
+        ("penalty", drift, "smooth the penalty there (sl.SmoothL1)"),
+    ):
+        sizes = np.asarray(sizes)
+        if np.max(sizes) > 1e-6:
+            where = float(np.asarray(places)[np.argmax(sizes)])
+            why = f"the theory needs its derivative, which autodiff would take for zero; {remedy}"
+            raise reject(argument, f"a gradient that jumps, near {where:.4g}", why)
+    if algorithm.discrete:
+        return
+    edge = (1 + problem.sample_ratio**-0.5) ** 2
+    total = np.asarray(gamma) * edge + np.asarray(stiff)
+    pace = np.max(np.linalg.eigvalsh((total + np.swapaxes(total, 1, 2)) / 2), axis=1)
+    steps = np.diff(grid)[some]
+    worst = int(np.argmax(pace * steps))
+    if pace[worst] * steps[worst] > 2:
+        limit = 2 / pace[worst]
+        raise reject(
+            "dt", f"{steps[worst]:.4g}", f"explicit Euler is unstable above {limit:.3g} here; take dt ≤ {limit / 2:.2g}"
+        )
+
+
+def check_samples(samples: int, per_replica: int, replicas: int, rows: int, block: int, problem: Problem) -> None:
+    """Refuse fewer samples than the covariance of all steps needs."""
+    m = problem.width
+    needed = math.ceil(1.25 * m * (rows + block)) + m + problem.k + 2
+    if per_replica < needed:
+        raise reject(
+            "samples",
+            samples,
+            f"{rows} steps of width {m} need at least {needed} samples in each of {replicas} replicas: "
+            f"take samples ≥ {needed * replicas}, a larger dt or fewer replicas",
+        )

@@ -1,0 +1,158 @@
+"""The paper's own numerical method: damped iteration of `eq:dmft_informal_disc` over the whole time window.
+
+Every sweep draws M paths of r and all their tangents from the current (C_θ, R_θ), then M paths of θ from the averages,
+and moves (C_θ, R_θ) by the damping factor towards what those give. Kept as a reference to test and time against.
+Everything is dense over the K+1 times: rows (j, b) are flattened to P = (K+1)m. Normals are the same in every sweep.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..limits.averages import root
+from ..problem import Problem, fields, observables
+from .data_side import Keys
+from .weights import Teacher, whiten
+
+AT_ONCE = 128
+"""Samples whose tangents (P × P each) are held at the same time."""
+
+
+class Kernels(NamedTuple):
+    """The unknowns: C_θ over the times and the teacher, (P+k, P+k), and R_θ, (P, P)."""
+
+    C: Any
+    R: Any
+
+
+class Sweep(NamedTuple):
+    """What one sweep gives."""
+
+    kernels: Kernels
+    Gamma: Any
+    """(rows, m, m)."""
+    response: Any
+    """𝓡, (P, P)."""
+    equal: Any
+    """E[∇ℓ∇ℓ], (rows, m, m)."""
+    seen: dict[str, Any]
+    r: Any
+
+
+def guess(problem: Problem, teacher: Teacher, rows: int) -> Kernels:
+    """Weights that never move."""
+    m = problem.width
+    start, star = jnp.tile(teacher.root[:m], (rows, 1)), teacher.root[m:]
+    both = jnp.concatenate([start, star])
+    return Kernels(both @ both.T, jnp.kron(jnp.tril(jnp.ones((rows, rows)), -1), jnp.eye(m)))
+
+
+@partial(jax.jit, static_argnames="setup")
+def sweep(problem: Problem, algorithm: Any, setup: Any, times: Any, teacher: Teacher, keys: Any, kernels: Any) -> Sweep:
+    """One sweep of every replica, one after the other."""
+    one = partial(_sweep, problem, algorithm, setup, times, teacher)
+    return jax.lax.map(lambda pair: one(*pair), (keys, kernels))
+
+
+@jax.jit
+def mix(old: Kernels, new: Kernels, damping: Any) -> tuple[Kernels, Any]:
+    """(1−α) old + α new, and the largest change of C_θ relative to its largest entry."""
+    change = jnp.max(jnp.abs(new.C - old.C)) / jnp.max(jnp.abs(new.C))
+    return jax.tree.map(lambda a, b: (1 - damping) * a + damping * b, old, new), change
+
+
+def _sweep(
+    problem: Problem, algorithm: Any, setup: Any, times: Any, teacher: Teacher, keys: Keys, kernels: Kernels
+) -> Sweep:
+    m, k, M, delta = problem.width, problem.k, setup.samples, problem.sample_ratio
+    rows = len(times) - 1
+    dt = jnp.diff(times)
+    P = rows * m
+    # 1. Paths of r
+    w_all = root(kernels.C) @ jax.random.normal(keys.normals, (P + k, M))
+    w, r_star = w_all[:P].reshape(rows, m, M), w_all[P:]
+    z = problem.sample_noise(keys.sample, M)
+    R = kernels.R.reshape(rows, m, rows, m)
+    on_samples = observables.on_samples(problem) | dict(setup.metrics)
+
+    def data_step(carry: Any, i: Any) -> tuple[Any, Any]:
+        F, increments = carry
+        r = w[i] - jnp.einsum("ajb,jbs->as", R[i], F) / delta
+        each = partial(jax.vmap, in_axes=(-1, -1, 0), out_axes=-1)
+        ell = each(lambda a, b, c: fields.force(problem, times[i], a, b, c))(r, r_star, z)
+        slope = each(lambda a, b, c: fields.force_r(problem, times[i], a, b, c))(r, r_star, z)
+        increments, Z = algorithm.increments(increments, jax.random.fold_in(keys.increments, i), times[i], dt[i], delta)
+        seen = {f"train_{name}": jnp.mean(each(fn)(r, r_star, z)) for name, fn in on_samples.items()}
+        return (F.at[i].set(Z * ell), increments), (r, ell, slope, Z, seen)
+
+    start = (jnp.zeros((rows, m, M)), algorithm.start_increments(keys.start, (M,), delta))
+    (F, _), (r, ell, slope, Z, seen) = jax.lax.scan(data_step, start, jnp.arange(rows))
+    # 2. Their tangents: S = ∂r/∂w solves (1 + R D/δ) S = 1, a triangular system for each sample
+    weight = jnp.ones_like(Z) if algorithm.independent else Z / dt[:, None]
+    block_diagonal = jnp.eye(rows)
+
+    def tangents(part: Any) -> Any:
+        slope, Z, weight = part  # (samples, rows, m, m), (samples, rows), (samples, rows)
+        local = jnp.einsum("ij,siab->siajb", block_diagonal, slope * Z[..., None, None]).reshape(-1, P, P)
+        system = jnp.eye(P) + kernels.R @ local / delta
+        S = jax.lax.linalg.triangular_solve(
+            system, jnp.broadcast_to(jnp.eye(P), system.shape), left_side=True, lower=True, unit_diagonal=True
+        )
+        S = S.reshape(-1, rows, m, P)
+        return jnp.einsum("siab,sibj,si->iaj", slope, S, weight)
+
+    by_sample = (jnp.moveaxis(slope, -1, 0), Z.T, weight.T)
+    chunks = jax.tree.map(lambda x: x.reshape(-1, AT_ONCE, *x.shape[1:]), by_sample)
+    total = jax.lax.map(tangents, chunks).sum(axis=0).reshape(rows, m, rows, m) / M
+    Gamma = jnp.einsum("iaib->iab", total)
+    earlier = jnp.tril(jnp.ones((rows, rows)), -1)[:, None, :, None]
+    response = (total * earlier).reshape(P, P)
+    # 3. Averages that drive θ, and R* by Gaussian integration by parts
+    flat = F.reshape(P, M)
+    covariance = flat @ flat.T / M / delta
+    x = (weight[:, None] * ell).reshape(P, M)
+    drive = jax.scipy.linalg.block_diag(*Gamma) if m > 1 else jnp.diag(Gamma[:, 0, 0])
+    drive = drive + response
+    star = (x @ r_star.T / M - drive @ kernels.C[:P, P:]) @ teacher.inverse
+    # 4. Paths of θ and their tangents
+    N = setup.particles
+    drawn = jnp.concatenate(problem.sample_weights(keys.weights, N), axis=1).astype(jnp.float64)
+    both = teacher.root @ whiten(drawn, teacher.root).T
+    theta_0, theta_star = both[:m], both[m:]
+    jumps = (root(covariance) @ jax.random.normal(keys.path, (P, N))).reshape(rows, m, N)
+    pulls = drive.reshape(rows, m, rows, m)
+    stars = star.reshape(rows, m, k)
+
+    def weight_step(theta: Any, i: Any) -> tuple[Any, Any]:
+        here = theta[i]
+        pull = jax.vmap(lambda v: fields.drift(problem, times[i], v), -1, -1)(here)
+        stiff = jax.vmap(lambda v: fields.drift_theta(problem, times[i], v), -1, -1)(here)
+        force = pull + jnp.einsum("ajb,jbs->as", pulls[i], theta) + stars[i] @ theta_star
+        return theta.at[i + 1].set(here - dt[i] * force + jumps[i]), stiff
+
+    paths, stiff = jax.lax.scan(weight_step, jnp.zeros((rows + 1, m, N)).at[0].set(theta_0), jnp.arange(rows))
+    theta = paths[:rows].reshape(P, N)
+    R_new = _weight_tangents(setup, stiff, drive, dt, rows, m)
+    everything = jnp.concatenate([theta, theta_star])
+    equal = jnp.einsum("iacs,icbs->iab", slope, slope) / M
+    return Sweep(Kernels(everything @ everything.T / N, R_new), Gamma, response, equal, seen, r)
+
+
+def _weight_tangents(setup: Any, stiff: Any, drive: Any, dt: Any, rows: int, m: int) -> Any:
+    """R_θ = E[∂θ_i/∂ΔU_j]: T_{i+1,j} = T_ij − γ_i[(∇h_i + Γ_i) T_ij + Σ_l 𝓡(i,l) T_lj], T_{j+1,j} = 1."""
+    P = rows * m
+    before = jnp.eye(P, k=-m)  # T(i+1, i) = 1; row i+1 continues row i
+    steps = jnp.repeat(dt, m)[:, None]
+
+    def one(stiff: Any) -> Any:
+        local = jnp.einsum("ij,iab->iajb", jnp.eye(rows), stiff).reshape(P, P)
+        # (1 − shift (1 − γ(h' + Γ + 𝓡))) T = shift
+        system = jnp.eye(P) - before @ (jnp.eye(P) - steps * (local + drive))
+        return jax.scipy.linalg.solve_triangular(system, before, lower=True, unit_diagonal=True)
+
+    if setup.constant_stiffness:
+        return one(stiff[..., 0])
+    by_particle = jnp.moveaxis(stiff, -1, 0).reshape(-1, AT_ONCE, rows, m, m)
+    return jax.lax.map(lambda part: jax.vmap(one)(part).sum(axis=0), by_particle).sum(axis=0) / setup.particles

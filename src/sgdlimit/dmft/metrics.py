@@ -1,0 +1,77 @@
+"""The user's own averages ψ(r, r*, z) and ψ(θ, θ*), in canonical shapes and checked before any work."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+
+from ..errors import reject
+from ..problem import Problem, fields, observables
+
+Named = tuple[tuple[str, Callable[..., Any]], ...]
+
+
+@final
+@dataclass(frozen=True)
+class OnSample:
+    """ψ(r, r*, z) as the user wrote it; equal functions compare equal, and so compile once."""
+
+    fn: Callable[..., Any]
+
+    def __call__(self, r: Any, r_star: Any, z: Any) -> Any:
+        """ψ, on vectors."""
+        return self.fn(fields.as_user(r), fields.as_user(r_star), z)
+
+
+@final
+@dataclass(frozen=True)
+class OnWeight:
+    """ψ(θ, θ*) as the user wrote it."""
+
+    fn: Callable[..., Any]
+
+    def __call__(self, theta: Any, theta_star: Any) -> Any:
+        """ψ, on vectors."""
+        return self.fn(fields.as_user(theta), fields.as_user(theta_star))
+
+
+def on_samples(problem: Problem, metrics: Any) -> Named:
+    """Checked functions of (r, r_star, z)."""
+    shapes = (*_widths(problem), jax.ShapeDtypeStruct((), jnp.float32))
+    return _checked("metrics", metrics, OnSample, shapes, "(r, r_star, z)")
+
+
+def on_weights(problem: Problem, metrics: Any) -> Named:
+    """Checked functions of (theta, theta_star)."""
+    return _checked("weight_metrics", metrics, OnWeight, _widths(problem), "(theta, theta_star)")
+
+
+def _widths(problem: Problem) -> tuple[Any, Any]:
+    student, teacher = (jax.ShapeDtypeStruct((width,), jnp.float32) for width in (problem.width, problem.k))
+    return student, teacher
+
+
+def _checked(argument: str, metrics: Any, kind: Any, shapes: tuple[Any, ...], takes: str) -> Named:
+    if metrics is None:
+        return ()
+    if not isinstance(metrics, Mapping):
+        raise reject(argument, repr(metrics), "it must be a mapping from names to functions")
+    out = []
+    for name, fn in metrics.items():
+        taken = name in observables.UNITS or name in ("loss", "error")
+        if not isinstance(name, str) or not name.isidentifier() or taken:
+            raise reject(argument, repr(name), "a name must be an identifier that is not in use, such as 'margin'")
+        here = f"{argument}[{name!r}]"
+        if not callable(fn):
+            raise reject(here, repr(fn), f"it must be a function of {takes}")
+        try:
+            shape = jnp.shape(jax.eval_shape(kind(fn), *shapes))
+        except Exception as error:
+            first = (str(error).strip().splitlines() or [""])[0]
+            raise reject(here, first, f"it must run on {takes} and be written in jax.numpy") from error
+        if shape != ():
+            raise reject(here, f"a result of shape {shape}", f"it must return a scalar of {takes}")
+        out.append((name, kind(fn)))
+    return tuple(out)
