@@ -11,7 +11,7 @@ import pytest
 import sgdlimit as sl
 
 ROOT = Path(__file__).parent.parent
-CORE = "problem algorithms grid limits simulation results comparison describe"
+CORE = "problem algorithms grid limits dmft simulation results comparison describe"
 BLOCKED = ("xarray", "h5netcdf", "h5py", "matplotlib", "typer", "rich", "pandas", "sklearn")
 
 
@@ -63,6 +63,7 @@ def test_rooms_import_only_from_rooms_above():
         "describe",
         "results",
         "limits",
+        "dmft",
     ]
     order += ["simulation", "comparison", "figures", "plot", "cli"]
     source = ROOT / "src" / "sgdlimit"

@@ -125,17 +125,24 @@ def figure(
 def solve(
     problem: Problem,
     output: Output,
-    theory: Annotated[str, typer.Option(help="auto, least-squares or online.")] = "auto",
+    theory: Annotated[str, typer.Option(help="auto, dmft, least-squares or online.")] = "auto",
     t_max: TMax = None,
+    dt: Annotated[float | None, typer.Option(help="Time step (dmft); overrides [run].dt.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Monte Carlo samples (dmft, online).")] = None,
+    extrapolate: Annotated[bool | None, typer.Option(help="Remove the time-step error (dmft).")] = None,
     seed: Seed = None,
-    kernels: Annotated[bool | None, typer.Option(help="Also write the two-time kernels (least-squares).")] = None,
+    kernels: Annotated[bool | None, typer.Option(help="Also write the two-time kernels (dmft, least-squares).")] = None,
     force: Force = False,
 ) -> None:
-    """Predict learning curves in the limit: least squares (Volterra) or infinite data (online)."""
+    """Predict learning curves in the limit, for any loss (dmft), or exactly where that is known.
+
+    auto takes least squares (Volterra) for ridge regression, online for infinite data, and dmft for everything else.
+    """
     _writable(output, force, (".nc",))
     from .specification import read, solve_specification
 
-    specification = read(problem).override(t_max=t_max, seed=seed, kernels=kernels)
+    given = {"t_max": t_max, "dt": dt, "samples": samples, "extrapolate": extrapolate, "seed": seed, "kernels": kernels}
+    specification = read(problem).override(**given)
     _finish(_quiet(lambda: solve_specification(specification, theory)), output)
 
 

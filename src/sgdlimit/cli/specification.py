@@ -10,7 +10,8 @@ from typing import Any
 
 from .. import describe
 from ..errors import reject
-from ..problem import Problem, Square
+from ..limits.least_squares import covers
+from ..problem import Problem
 
 EXAMPLE = """\
 # A problem for `sgdlimit solve`, `sgdlimit simulate`. `sgdlimit models` lists what can stand where.
@@ -38,7 +39,9 @@ seed = 0
 SIMULATE_KEYS = ("t_max", "times", "dim", "trials", "seed", "dt", "entries", "snapshots", "test_samples", "dtype")
 LEAST_SQUARES_KEYS = ("t_max", "times", "kernels")
 ONLINE_KEYS = ("t_max", "times", "seed", "samples", "replicas", "particles")
-RUN_KEYS = tuple(dict.fromkeys(SIMULATE_KEYS + LEAST_SQUARES_KEYS + ONLINE_KEYS))
+DMFT_KEYS = ("t_max", "times", "dt", "seed", "samples", "replicas", "extrapolate", "response", "kernels", "snapshots")
+DMFT_KEYS += ("dtype", "method", "damping", "iterations")
+RUN_KEYS = tuple(dict.fromkeys(SIMULATE_KEYS + LEAST_SQUARES_KEYS + ONLINE_KEYS + DMFT_KEYS))
 
 
 @dataclass(frozen=True)
@@ -86,20 +89,22 @@ def read(path: Path) -> Specification:
 
 
 def solve_specification(specification: Specification, theory: str) -> Any:
-    """The exact limit that covers the problem: the one asked for, or the one that applies."""
+    """The theory asked for; 'auto': the exact one where there is one, otherwise the DMFT solver."""
+    from ..dmft import solve
     from ..limits import least_squares, online
 
     problem, algorithm = specification.problem, specification.algorithm
+    theories = {"dmft": (solve, DMFT_KEYS), "least-squares": (least_squares, LEAST_SQUARES_KEYS)}
+    theories["online"] = (online, ONLINE_KEYS)
     if theory == "auto":
-        theory = "online" if math.isinf(problem.sample_ratio) else "least-squares"
-        if theory == "least-squares" and not isinstance(problem.loss, Square):
-            name = type(problem.loss).__name__
-            raise reject("loss", name, "exact limits cover Square at finite δ, any loss at sample_ratio = inf")
-    if theory == "least-squares":
-        return least_squares(problem, algorithm, **specification.arguments(LEAST_SQUARES_KEYS))
-    if theory == "online":
-        return online(problem, algorithm, **specification.arguments(ONLINE_KEYS))
-    raise reject("--theory", theory, "it must be auto, least-squares or online")
+        theory = "online" if math.isinf(problem.sample_ratio) else "dmft"
+        only_dmft = any(key in specification.run for key in DMFT_KEYS if key not in SIMULATE_KEYS + LEAST_SQUARES_KEYS)
+        if theory == "dmft" and not only_dmft and covers(problem, algorithm):
+            theory = "least-squares"
+    if theory not in theories:
+        raise reject("--theory", theory, "it must be auto, dmft, least-squares or online")
+    compute, keys = theories[theory]
+    return compute(problem, algorithm, **specification.arguments(keys))
 
 
 def simulate_specification(specification: Specification) -> Any:
@@ -108,7 +113,9 @@ def simulate_specification(specification: Specification) -> Any:
 
     if "dim" not in specification.run:
         raise reject("dim", "nothing", "give --dim, or dim in the table [run]")
-    return simulate(specification.problem, specification.algorithm, **specification.arguments(SIMULATE_KEYS))
+    # An algorithm with a step of its own leaves `dt` to the solver.
+    keys = tuple(key for key in SIMULATE_KEYS if key != "dt" or specification.algorithm.rows is None)
+    return simulate(specification.problem, specification.algorithm, **specification.arguments(keys))
 
 
 def list_models(name: str | None) -> str:

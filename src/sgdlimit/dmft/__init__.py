@@ -1,5 +1,6 @@
 """The limit at finite δ: dynamical mean-field theory, solved by one causal march."""
 
+from .pure import curves
 from .solver import solve
 
-__all__ = ["solve"]
+__all__ = ["curves", "solve"]

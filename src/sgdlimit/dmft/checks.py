@@ -8,8 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import reject
-from ..problem import Problem, fields
+from ..problem import (
+    Exponential,
+    Huber,
+    Logistic,
+    NoPenalty,
+    Problem,
+    Quartic,
+    Ridge,
+    SmoothHinge,
+    SmoothL1,
+    Square,
+    fields,
+)
 
+SMOOTH = (Square, Logistic, Exponential, Huber, SmoothHinge, NoPenalty, Ridge, Quartic, SmoothL1)
+"""Losses and penalties whose gradients are known to be continuous; all others are looked at."""
 LINES = 64
 """Random lines along which forces are searched for jumps."""
 CELLS = 256
@@ -53,20 +67,26 @@ def _jump(fn: Any, start: Any) -> tuple[Any, Any]:
 
 
 @jax.jit
-def _inspect(problem: Problem, w: Any, z: Any, theta: Any, times: Any) -> tuple[Any, Any, Any, Any]:
-    """Relative jumps of ℓ and h with their places, and E∇ℓ, E∇h at the start, at every time."""
-    m = problem.width
-    r, r_star, t = w[:, :m], w[:, m:], times[0]
+def _jumps(problem: Problem, w: Any, z: Any) -> tuple[Any, Any]:
+    """Relative jumps of ℓ and h, and their places."""
+    m, t = problem.width, jnp.zeros(())
     force = jax.vmap(lambda a, b, c: _jump(lambda v: fields.force(problem, t, v, b, c), a))
     drift = jax.vmap(lambda a: _jump(lambda v: fields.drift(problem, t, v), a))
+    # off the lattice of round numbers, where a kink would fall on the edge of a cell
+    return force(w[:, :m] + 1e-3, w[:, m:], z), drift(w[:, :m] + 1e-3)
 
-    def curvature(s: Any) -> tuple[Any, Any]:
-        slopes = jax.vmap(lambda a, b, c: fields.force_r(problem, s, a, b, c))(r, r_star, z)
-        return jnp.mean(slopes, axis=0), jnp.mean(jax.vmap(lambda v: fields.drift_theta(problem, s, v))(theta), axis=0)
 
-    few = slice(0, LINES)
-    stiff = jax.vmap(curvature)(times)
-    return force(r[few] + 1e-3, r_star[few], z[few]), drift(theta[few] + 1e-3), *stiff
+@jax.jit
+def _curvature(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
+    """E∇ℓ and E∇h at the start, (times, m, m)."""
+    m = problem.width
+
+    def at(t: Any) -> tuple[Any, Any]:
+        slopes = jax.vmap(lambda a, b, c: fields.force_r(problem, t, a, b, c))(w[:, :m], w[:, m:], z)
+        stiff = jax.vmap(lambda v: fields.drift_theta(problem, t, v))(w[:, :m])
+        return jnp.mean(slopes, axis=0), jnp.mean(stiff, axis=0)
+
+    return jax.lax.map(at, times)
 
 
 def check_fields(problem: Problem, algorithm: Any, grid: np.ndarray) -> None:
@@ -76,16 +96,28 @@ def check_fields(problem: Problem, algorithm: Any, grid: np.ndarray) -> None:
     Algorithms that live in discrete time have no such limit: their step is real.
     """
     values, vectors = np.linalg.eigh(problem.gram())
-    root = vectors * np.sqrt(np.clip(values, 0, None))
-    rng, m = np.random.default_rng(0), problem.width
-    w = rng.standard_normal((256, len(values))) @ root.T
-    z = problem.noise_law.spread_out(rng.random((256, 2)), jax.random.key(0))
-    theta = w[:, :m]  # Gaussian of the right size: enough to look for jumps
-    some = np.unique(np.linspace(0, len(grid) - 2, 64).round().astype(int))
-    some[-1] = max(some[-1], int(np.argmax(np.diff(grid))))
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((256, len(values))) @ (vectors * np.sqrt(np.clip(values, 0, None))).T
+    z = np.asarray(problem.noise_law.spread_out(rng.random((256, 2)), jax.random.key(0)), dtype=np.float64)
+    some = np.unique(np.linspace(0, len(grid) - 2, 32).round().astype(int))
+    some = np.unique([*some, int(np.argmax(np.diff(grid)))])
     with jax.enable_x64(True):
-        found = _inspect(problem, *(np.asarray(part, dtype=np.float64) for part in (w, z, theta, grid[some])))
-    force, drift, gamma, stiff = found
+        if not isinstance(problem.loss, SMOOTH) or not isinstance(problem.penalty, SMOOTH):
+            _refuse_jumps(*_jumps(problem, w[:LINES], z[:LINES]))
+        if algorithm.discrete:
+            return
+        gamma, stiff = _curvature(problem, w, z, grid[some])
+    total = np.asarray(gamma) * (1 + problem.sample_ratio**-0.5) ** 2 + np.asarray(stiff)
+    pace = np.max(np.linalg.eigvalsh((total + np.swapaxes(total, 1, 2)) / 2), axis=1)
+    steps = np.diff(grid)[some]
+    worst = int(np.argmax(pace * steps))
+    if pace[worst] * steps[worst] > 2:
+        limit = 2 / pace[worst]
+        why = f"explicit Euler is unstable above {limit:.3g} here; take dt ≤ {limit / 2:.2g}"
+        raise reject("dt", f"{steps[worst]:.4g}", why)
+
+
+def _refuse_jumps(force: Any, drift: Any) -> None:
     for argument, (sizes, places), remedy in (
         ("loss", force, "smooth the loss there (sl.SmoothHinge, sl.Huber, a softplus)"),
         ("penalty", drift, "smooth the penalty there (sl.SmoothL1)"),
@@ -95,18 +127,6 @@ def check_fields(problem: Problem, algorithm: Any, grid: np.ndarray) -> None:
             where = float(np.asarray(places)[np.argmax(sizes)])
             why = f"the theory needs its derivative, which autodiff would take for zero; {remedy}"
             raise reject(argument, f"a gradient that jumps, near {where:.4g}", why)
-    if algorithm.discrete:
-        return
-    edge = (1 + problem.sample_ratio**-0.5) ** 2
-    total = np.asarray(gamma) * edge + np.asarray(stiff)
-    pace = np.max(np.linalg.eigvalsh((total + np.swapaxes(total, 1, 2)) / 2), axis=1)
-    steps = np.diff(grid)[some]
-    worst = int(np.argmax(pace * steps))
-    if pace[worst] * steps[worst] > 2:
-        limit = 2 / pace[worst]
-        raise reject(
-            "dt", f"{steps[worst]:.4g}", f"explicit Euler is unstable above {limit:.3g} here; take dt ≤ {limit / 2:.2g}"
-        )
 
 
 def check_samples(samples: int, per_replica: int, replicas: int, rows: int, block: int, problem: Problem) -> None:

@@ -117,7 +117,8 @@ def _match(Z: Any, mean: Any, variance: Any, ell: Any, w: Any, basis: Any) -> An
     features = (features / jnp.where(size > 0, size, 1.0)).astype(jnp.float64)
     gram = features @ features.T / Z.shape[0] + 1e-6 * jnp.eye(len(features))
     e = (Z - mean).astype(jnp.float64)
-    e = e - jnp.linalg.solve(gram, features @ e / Z.shape[0]) @ features
+    white = noise.whitener(gram) @ features
+    e = e - (white @ e / Z.shape[0]) @ white
     strength = jnp.sum(ell**2, axis=0)
     found = jnp.mean(e**2 * strength)
     scale = jnp.sqrt(variance * jnp.mean(strength) / jnp.where(found > 0, found, 1.0))

@@ -129,7 +129,7 @@ def _sweep(
         here = theta[i]
         pull = jax.vmap(lambda v: fields.drift(problem, times[i], v), -1, -1)(here)
         stiff = jax.vmap(lambda v: fields.drift_theta(problem, times[i], v), -1, -1)(here)
-        force = pull + jnp.einsum("ajb,jbs->as", pulls[i], theta) + stars[i] @ theta_star
+        force = pull + jnp.einsum("ajb,jbs->as", pulls[i], theta[:rows]) + stars[i] @ theta_star
         return theta.at[i + 1].set(here - dt[i] * force + jumps[i]), stiff
 
     paths, stiff = jax.lax.scan(weight_step, jnp.zeros((rows + 1, m, N)).at[0].set(theta_0), jnp.arange(rows))

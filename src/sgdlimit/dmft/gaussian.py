@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from . import history
 
-THRESHOLD = {"float64": 1e-7, "float32": 1e-5}
+THRESHOLD = {"float64": 1e-7, "float32": 1e-4}
 """Smallest pivot relative to the variance, by the precision of the samples that the covariance is averaged over."""
 
 

@@ -12,12 +12,15 @@ from ..limits.stability import BOUND
 from ..problem import Problem
 from ..progress import Progress
 from . import fixed_point, march
-from .draws import weight_averages, weight_draws
 from .data_side import Keys
+from .draws import weight_averages, weight_draws
 from .march import Setup, State
 from .noise import Grid
 from .plan import Level, padded
 from .weights import Teacher
+
+EIGENVALUES = 512
+"""Steps whose correlation matrix is diagonalised for the diagnostics."""
 
 
 class Job(NamedTuple):
@@ -76,7 +79,7 @@ def _sound(records: dict[str, Any], first: int, last: int) -> tuple[int, str]:
 
 def march_along(job: Job, level: Level, keep: np.ndarray, bar: Progress) -> Curves:
     """All replicas over all steps of a grid, or up to where one of them diverges."""
-    setup, rows = job.setup, level.count + 1
+    setup, rows = job.setup, level.steps + 1
     fine = padded(job.fine, setup.blocks * setup.block)
     shared = (job.problem, job.algorithm, setup, Grid(jnp.asarray(fine), jnp.asarray(level.stride)), job.teacher)
     begin = clock.perf_counter()
@@ -86,7 +89,7 @@ def march_along(job: Job, level: Level, keep: np.ndarray, bar: Progress) -> Curv
     compiling = clock.perf_counter() - begin
     bar.phase("")
     stops = sorted({*range(setup.block, rows, setup.block), *(int(i) + 1 for i in keep), rows})
-    watched = [name for name in state.records if name != "R_ell"]
+    watched = [name for name in state.records if name not in ("C_theta", "R_ell")]
     r: list[np.ndarray] = []
     first, sound, reason = 0, 0, ""
     for last in stops:
@@ -98,7 +101,7 @@ def march_along(job: Job, level: Level, keep: np.ndarray, bar: Progress) -> Curv
             r.append(np.asarray(state.data.r))
         bar.advance(last**2 - first**2)
         first = last
-    records = {name: _flat(part)[:, :sound] for name, part in state.records.items() if name != "R_ell"}
+    records = {name: _flat(state.records[name])[:, :sound] for name in watched}
     steps = np.arange(sound)
     records |= weight_averages(job.problem, setup, job.teacher, job.keys, state, steps, job.weight_metrics)
     if setup.kernels:
@@ -109,15 +112,14 @@ def march_along(job: Job, level: Level, keep: np.ndarray, bar: Progress) -> Curv
 
 def _kernels(job: Job, state: State, level: Level, rows: int) -> dict[str, np.ndarray]:
     """C_θ, R_θ and R_ℓ at all pairs of steps; retarded ones with their limits on the diagonal, zero above it."""
-    weights, m = state.weights, job.problem.width
-    W = np.moveaxis(_square(weights.W, rows), 3, 2)  # (replicas, rows, m, rows, m)
-    W = W.reshape(*W.shape[:3], -1)
-    along = np.concatenate([W, _flat(weights.W_start)[:, :rows]], axis=-1)
-    C = np.einsum("riax,rjbx->rijab", along, along, optimize=True)
+    m = job.problem.width
+    C = _square(state.records["C_theta"], rows)  # rows up to the diagonal; the rest by symmetry
+    later = np.triu(np.ones((rows, rows), dtype=bool), 1)[:, :, None, None]
+    C = np.where(later, C.transpose(0, 2, 1, 4, 3), C)
     steps = np.diff(job.fine[:: level.stride])
     steps = np.concatenate([steps, steps[-1:]])[:rows]
     R_ell = _square(state.records["R_ell"], rows) / steps[None, None, :, None, None]
-    R = _square(weights.R, rows).copy()
+    R = _square(state.weights.R, rows).copy()
     i = np.arange(rows)
     R[:, i, i] = np.eye(m)
     R_ell[:, i, i] = _flat(state.records["R_ell_equal"])[:, :rows]
@@ -150,20 +152,17 @@ def _diagnostics(state: State, rows: int) -> dict[str, Any]:
     return {
         "clipped_pivots": int(sum(np.sum(np.asarray(f.clipped)) for f in factors)),
         "smallest_pivot": float(min(np.min(np.asarray(f.smallest)) for f in factors)),
-        "smallest_eigenvalue": float(np.min(np.asarray(_smallest(state.data.forces)))),
+        "smallest_eigenvalue": _smallest(np.asarray(state.data.forces)),
         "largest_response": float(np.max(_flat(state.records["largest_response"])[:, :rows], initial=0.0)),
     }
 
 
-@jax.jit
-def _smallest(forces: Any) -> Any:
-    """Smallest eigenvalue of the correlation matrix of the forces of one replica, over its first steps."""
-    rows = forces[0].reshape(-1, forces.shape[-1])[:512].astype(jnp.float64)
-    covariance = rows @ rows.T
-    size = jnp.sqrt(jnp.diagonal(covariance))
-    live = size > 0
-    scale = jnp.where(live, 1 / jnp.where(live, size, 1.0), 0.0)
-    return jnp.linalg.eigvalsh(covariance * scale[:, None] * scale[None, :] + jnp.diag(jnp.where(live, 0.0, 1.0)))[0]
+def _smallest(forces: Any) -> float:
+    """Smallest eigenvalue of the correlation matrix of the forces of the first replica, over its first steps."""
+    rows = np.asarray(forces[0], dtype=np.float64).reshape(-1, forces.shape[-1])[:EIGENVALUES]
+    size = np.linalg.norm(rows, axis=1)
+    rows = rows[size > 0] / size[size > 0, None]
+    return float(np.linalg.eigvalsh(rows @ rows.T)[0]) if len(rows) else 0.0
 
 
 CONVERGED = 1e-3
@@ -172,7 +171,7 @@ CONVERGED = 1e-3
 
 def iterate(job: Job, level: Level, damping: float, iterations: int, bar: Progress) -> Curves:
     """The paper's fixed point, all replicas iterated together until none changes."""
-    problem, setup, rows = job.problem, job.setup, level.count + 1
+    problem, setup, rows = job.problem, job.setup, level.steps + 1
     m = problem.width
     times = jnp.asarray(padded(job.fine, rows)[: rows + 1])
     begin = clock.perf_counter()
@@ -183,7 +182,8 @@ def iterate(job: Job, level: Level, damping: float, iterations: int, bar: Progre
     compiling = clock.perf_counter() - begin
     bar.phase("")
     done, change, count = None, np.inf, 0
-    for count in range(1, iterations + 1):
+    while count < iterations:
+        count += 1
         done = sweep(problem, job.algorithm, times, job.teacher, job.keys, kernels)
         kernels, moved = fixed_point.mix(kernels, done.kernels, damping)
         change = float(moved)

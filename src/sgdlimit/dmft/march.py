@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..problem import Problem
+from ..problem import Problem, observables
 from . import data_side, gaussian, history
 from .data_side import DataSide, Keys
 from .noise import Grid
 from .response import Estimator, Exact, Paper, Probes
-from .weights import Linear, Particles, Teacher
+from .weights import Linear, Teacher, WeightSide
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Setup:
     blocks: int
     block: int
     response: Estimator
-    weights: Linear | Particles
+    weights: WeightSide
     derivative: bool
     """R* from the derivative in r*, rather than by Gaussian integration by parts."""
     dtype: str
@@ -77,12 +77,13 @@ def init(problem: Problem, algorithm: Any, setup: Setup, grid: Grid, teacher: Te
     data = data_side.init(problem, algorithm, setup, keys)
     weights = setup.weights.init(problem, setup, teacher, keys)
     m, shape = problem.width, (setup.blocks, setup.block)
-    seen = jax.eval_shape(lambda: _step(problem, algorithm, setup, grid, teacher, keys, data, weights, 0)[2])
-    records = {name: history.empty(*shape) for name in seen}
+    observed = observables.on_samples(problem) | dict(setup.metrics)
+    records = {f"train_{name}": history.empty(*shape) for name in observed}
     records |= {"norm": history.empty(*shape, m, m), "overlap": history.empty(*shape, m, problem.k)}
     records |= {"Gamma": history.empty(*shape, m, m), "largest_response": history.empty(*shape)}
     if setup.kernels:
-        records |= {"R_ell": history.empty_kernel(*shape, m), "R_ell_equal": history.empty(*shape, m, m)}
+        kernel = history.empty_kernel(*shape, m)
+        records |= {"C_theta": kernel, "R_ell": kernel, "R_ell_equal": history.empty(*shape, m, m)}
     return State(data, weights, records)
 
 
@@ -114,6 +115,9 @@ def step(
         "largest_response": jnp.max(jnp.abs(averages.response)),
     }
     if setup.kernels:
+        W, W_start, _, _ = setup.weights.rows(before)
+        along = jnp.einsum("ac,xjbc->xjab", W_start, before.W_start)
+        seen |= {"C_theta": along + history.apply(before.W, W, i + 1)}
         seen |= {"R_ell": averages.response, "R_ell_equal": averages.equal}
     records = {name: history.put(part, i, seen[name]) for name, part in state.records.items()}
     weights = setup.weights.advance(problem, setup, grid, teacher, keys, before, averages, i)
@@ -149,7 +153,7 @@ def advance(
 def trace(
     problem: Problem, algorithm: Any, setup: Setup, grid: Grid, teacher: Teacher, keys: Keys, steps: int
 ) -> State:
-    """The march of one replica as one function of its arguments, for jvp and vmap."""
+    """The march of one replica as one function of its arguments."""
     state = init(problem, algorithm, setup, grid, teacher, keys)
     return jax.lax.fori_loop(
         0, steps + 1, lambda i, s: step(problem, algorithm, setup, grid, teacher, keys, s, i), state

@@ -27,12 +27,22 @@ class Grid(NamedTuple):
         return self.fine[(i + 1) * self.stride] - self.fine[i * self.stride]
 
 
+def whitener(gram: Any) -> Any:
+    """L⁻¹ of a positive definite matrix L Lᵀ, row by row; a batched triangular solve takes a second to compile."""
+    lower = jnp.linalg.cholesky(gram)
+
+    def row(a: Any, inverse: Any) -> Any:
+        unit = (jnp.arange(len(gram)) == a).astype(gram.dtype)
+        return inverse.at[a].set((unit - lower[a] @ inverse) / lower[a, a])
+
+    return jax.lax.fori_loop(0, len(gram), row, jnp.zeros_like(gram))
+
+
 def orthonormal(rows: Any) -> Any:
-    """Rows with unit second moment and no correlation over the samples, by Cholesky, twice for rounding."""
+    """Rows with unit second moment and no correlation over the samples; twice, for rounding."""
     for _ in range(2):
-        gram = rows @ rows.T / rows.shape[1]
-        lower = jnp.linalg.cholesky(gram.astype(jnp.float64))
-        rows = jax.scipy.linalg.solve_triangular(lower, rows.astype(jnp.float64), lower=True).astype(rows.dtype)
+        gram = (rows @ rows.T / rows.shape[1]).astype(jnp.float64)
+        rows = whitener(gram).astype(rows.dtype) @ rows
     return rows
 
 
@@ -47,12 +57,13 @@ def draw_block(key: Any, grid: Grid, basis: Any, normals: Any, i: Any) -> Any:
 
     def row(j: Any) -> Any:
         def add(s: Any, total: Any) -> Any:
-            return total + jax.random.normal(jax.random.fold_in(key, (i + j) * grid.stride + s), (m, M), normals.dtype)
+            # single precision: half the cost, and its rounding is far below one sample's weight
+            return total + jax.random.normal(jax.random.fold_in(key, (i + j) * grid.stride + s), (m, M), jnp.float32)
 
-        total = jax.lax.fori_loop(0, grid.stride, add, jnp.zeros((m, M), normals.dtype))
-        return total / jnp.sqrt(grid.stride).astype(normals.dtype)
+        total = jax.lax.fori_loop(0, grid.stride, add, jnp.zeros((m, M), jnp.float32))
+        return total / jnp.sqrt(grid.stride).astype(jnp.float32)
 
-    new = jax.vmap(row)(jnp.arange(B)).reshape(B * m, M)
+    new = jax.vmap(row)(jnp.arange(B)).reshape(B * m, M).astype(normals.dtype)
     new = new - (new @ basis.T / M) @ basis
 
     def project(b: Any, rows: Any) -> Any:

@@ -1,6 +1,7 @@
 """Which steps a march takes: the user's grid, refined and coarsened for extrapolation, and padded to a few shapes."""
 
 import math
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ class Steps(NamedTuple):
 
 
 def steps(algorithm: Algorithm, t_max: Any, times: Any, dt: Any, even: bool) -> Steps:
-    """The march's own grid: uniform steps ≤ dt up to t_max; or through `times`, refined to steps ≤ dt if dt is given."""
+    """The march's grid: uniform steps ≤ dt up to t_max; or through `times`, refined to steps ≤ dt if dt is given."""
     if dt is not None:
         dt = real("dt", dt, above=0, why="it must be a positive time step")
     if times is None:
@@ -45,10 +46,7 @@ def steps(algorithm: Algorithm, t_max: Any, times: Any, dt: Any, even: bool) -> 
     if dt is None:
         full = knots
     else:
-        parts = [
-            np.linspace(a, b, math.ceil((b - a) / dt - 1e-9) + 1)[:-1]
-            for a, b in zip(knots[:-1], knots[1:], strict=True)
-        ]
+        parts = [np.linspace(a, b, math.ceil((b - a) / dt - 1e-9) + 1)[:-1] for a, b in pairwise(knots)]
         full = np.concatenate([*parts, knots[-1:]])
     return Steps(full, np.searchsorted(full, wanted))
 
@@ -57,8 +55,7 @@ class Level(NamedTuple):
     """One march: every `stride`-th of the fine times."""
 
     stride: int
-    count: int
-    """Steps."""
+    steps: int
     record: np.ndarray
     """Indices of the recorded times; of those that the level does not hold, −1."""
 

@@ -3,8 +3,9 @@
 On the data side ∂r_i/∂w_j = −(1/δ) T(i, j) D_j for j < i, with D_j = Z_j∇ℓ_j and
     T(i, j) = R(i, j) − (1/δ) Σ_l R(i, l) D_l T(l, j),        R = R_θ;
 on the side of the weights the same T, with γ_j(∇h_j − E∇h_j) for D_j/δ, is ∂θ_i/∂ΔU_j. An estimator holds what it
-needs of the past (`init`, `record`; what it is to remember of the latest step travels as a note) and gives the row of averages over the samples (`row`):
-    E[N_i T(i, j) D_j] (data side, `times_local=True`)  or  E[N_i T(i, j)] (weights), j < i.
+needs of the past (`init`, `record`; what it is to remember of the latest step travels as a note) and gives the row of
+averages over the samples (`row`):
+    E[N_i T(i, j) D_j/δ] (data side, `times_local=True`)  or  E[N_i T(i, j)] (weights), j < i.
 The paper's processes (`Paper`) give the same row on the data side, for Gaussian increments.
 """
 
@@ -278,7 +279,8 @@ class Paper(Estimator):
 
     def row(self, state: Processes, i: Any, R: Any, R_row: Any, here: Here, times_local: bool) -> tuple[Any, Any]:
         """−γ_j R_ℓ(i, j), the average that the other estimators call E[N T D/δ]."""
-        assert here.details is not None and times_local
+        assert here.details is not None
+        assert times_local
         blocks, B, m, _ = R_row.shape
         d = here.details
         R_i = R_row.reshape(blocks * B, m, m).astype(state.rho.dtype)

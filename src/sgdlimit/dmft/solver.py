@@ -62,6 +62,8 @@ DRAWS = {
 """Axes of draws; as in a simulation, without trials."""
 INTERNAL = ("R_ell_equal", "largest_response")
 """Recorded, but not for users."""
+ON_REQUEST = (*TWO_TIME, "Gamma")
+"""Only with `kernels=True`."""
 
 
 def solve(
@@ -113,7 +115,7 @@ def solve(
     fine, levels = planning.levels(base, extrapolate)
     keep = _snapshot_steps(base.times, snapshots)
     block = BLOCK.get(jax.default_backend(), BLOCK_ELSEWHERE)
-    rows = levels[0].count + 1
+    rows = levels[0].steps + 1
     per_replica = -(-samples // (replicas * GROUP)) * GROUP
     check_samples(samples, per_replica, replicas, rows, block, problem)
     check_start(problem)
@@ -137,7 +139,7 @@ def solve(
         keys = march.make_keys(jax.random.key(seed), replicas)
         job = Job(problem, algorithm, setup, second_moments(problem), keys, replicas, fine, on_weights)
         curves = []
-        with Progress("solve", sum(float(level.count + 1) ** 2 for level in levels), progress) as bar:
+        with Progress("solve", sum(float(level.steps + 1) ** 2 for level in levels), progress) as bar:
             for level in levels:
                 bar.phase("compiling")
                 if iterative:
@@ -259,7 +261,7 @@ def _label(
             found |= {f"test_{name}": np.asarray(value).T for name, value in fresh.items()}
     variables: dict[str, Variable] = {}
     for name in sorted(values[0], key=lambda n: list(UNITS).index(n) if n in UNITS else len(UNITS)):
-        if name == "overlap" and not problem.k:
+        if (name == "overlap" and not problem.k) or (name in ON_REQUEST and not job.setup.kernels):
             continue
         estimate = combine([found[name] for found in values], holds, 2 if name in TWO_TIME else 1)
         dims = ("time", *DIMS.get(name, ()))
@@ -286,7 +288,7 @@ def _at(records: dict[str, np.ndarray], index: np.ndarray) -> dict[str, np.ndarr
 def _ending(job: Job, levels: list[Level], curves: list[Curves]) -> tuple[str, str]:
     """How it ended: at the earliest time at which any grid went wrong."""
     for level, part in sorted(zip(levels, curves, strict=True), key=lambda pair: pair[1].reached * pair[0].stride):
-        if part.reached <= level.count:
+        if part.reached <= level.steps:
             at = job.fine[part.reached * level.stride]
             tau = getattr(job.algorithm, "temperature", None)
             limit = None if tau is None else largest_stable(job.problem)

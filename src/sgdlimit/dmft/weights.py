@@ -2,11 +2,11 @@
 
     θ_{i+1} = θ_i − γ_i [h_i(θ_i) + Γ_i θ_i + Σ_{j<i} 𝓡(i,j) θ_j + R*_i θ*] + ΔU_i,   Cov(ΔU_i, ΔU_j) = E[F_i F_jᵀ]/δ
 
-Contract of a side: `init`; `rows(state)` (of the current step: coordinates of w_i on the standard normals and on
-(w_0, w*), R_θ(i,·), R_θ); `write`, then `advance` by one step; `moments`; `draw`. `Linear`: h = Λ_t θ, and everything is linear algebra: θ_i = W(i,·)·normals + W⁰(i)·start exactly,
-so C_θ = W Wᵀ + W⁰ W⁰ᵀ. `Particles`: any h, by particles.
+`Linear`: h = Λ_t θ, and everything is linear algebra: θ_i = W(i,·)·normals + W⁰(i)·start exactly, so that
+C_θ = W Wᵀ + W⁰ W⁰ᵀ. `Particles`: any h, by particles.
 """
 
+import abc
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -49,6 +49,44 @@ def _linear_step(kernel: Any, row: Any, dt: Any, stiff: Any, response: Any, i: A
     return row - dt * pulled
 
 
+class WeightSide(abc.ABC):
+    """How θ is marched. Every subclass is final and hashable; its state is its own."""
+
+    @abc.abstractmethod
+    def init(self, problem: Problem, setup: Any, teacher: Teacher, keys: Keys) -> Any:
+        """θ_0 = θ⁰."""
+
+    @abc.abstractmethod
+    def write(self, state: Any, i: Any) -> Any:
+        """Put row i into the kernels."""
+
+    @abc.abstractmethod
+    def rows(self, state: Any) -> tuple[Any, Any, Any, Any]:
+        """W(i,·), W⁰(i) (coordinates of w_i on the standard normals and on (w_0, w*)), R_θ(i,·), and R_θ."""
+
+    @abc.abstractmethod
+    def advance(
+        self,
+        problem: Problem,
+        setup: Any,
+        grid: Grid,
+        teacher: Teacher,
+        keys: Keys,
+        state: Any,
+        averages: Averages,
+        i: Any,
+    ) -> Any:
+        """Row i+1."""
+
+    @abc.abstractmethod
+    def moments(self, state: Any, i: Any) -> Any:
+        """C_θ(i, i)."""
+
+    @abc.abstractmethod
+    def draw(self, problem: Problem, setup: Any, teacher: Teacher, keys: Keys, state: Any, at: Any) -> Any:
+        """Joint draws of θ at the steps `at` and of θ*: (times, m, N) and (k, N)."""
+
+
 class Rows(NamedTuple):
     """Row i of R_θ, W and W⁰ on the way to being written."""
 
@@ -70,7 +108,7 @@ class LinearState(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Linear:
+class Linear(WeightSide):
     """h = Λ_t θ: no sampling."""
 
     def init(self, problem: Problem, setup: Any, teacher: Teacher, keys: Keys) -> LinearState:
@@ -127,7 +165,8 @@ class Linear:
         m, N, dtype = problem.width, setup.particles, jnp.dtype(setup.dtype)
         drawn = jnp.concatenate(problem.sample_weights(keys.weights, N), axis=1).astype(jnp.float64)
         start = whiten(drawn, teacher.root).T.astype(dtype)
-        W, W_start = (jax.vmap(lambda i: history.get(part, i).astype(dtype))(at) for part in (state.W, state.W_start))
+        row = jax.vmap(lambda past, i: history.get(past, i).astype(dtype), in_axes=(None, 0))
+        W, W_start = row(state.W, at), row(state.W_start, at)
 
         def add(b: Any, theta: Any) -> Any:
             normals = jax.random.normal(jax.random.fold_in(keys.path, b), (setup.block, m, N), dtype)
@@ -163,7 +202,7 @@ class ParticleState(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Particles:
+class Particles(WeightSide):
     """Any h with a derivative: N particles, whose start and teacher have exact second moments."""
 
     def init(self, problem: Problem, setup: Any, teacher: Teacher, keys: Keys) -> ParticleState:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
-from ..problem import Problem, fields, observables
+from ..problem import Normal, Problem, fields, observables
 from ..problem.laws import EntryLaw
 
 
@@ -91,7 +91,7 @@ def observe(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = ()) -
         return average(nodes, Q, c, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
 
     found = jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, *moments), (Q, c))
-    if observables.sign_of_gaussian(problem):
+    if observables.sign_of_gaussian(problem) and isinstance(problem.noise, Normal):
         # P(w (w* + z) < 0) for jointly Gaussian w and w* + z; a half where w = 0.
         width = jnp.sqrt(jnp.sum(nodes.teacher_root @ nodes.teacher_root.T) + problem.noise.scale**2)
         size = jnp.sqrt(Q[..., 0, 0])

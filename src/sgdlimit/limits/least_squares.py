@@ -10,7 +10,7 @@ import numpy as np
 from .. import grid
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import require
-from ..errors import flag, reject
+from ..errors import InputError, flag, reject
 from ..problem import Constant, Linear, Noise, Problem, Square
 from ..progress import Progress
 from ..results import Solution, Variable
@@ -27,7 +27,7 @@ def ridge_strength(problem: Problem) -> float:
         raise reject(
             "problem.loss",
             type(problem.loss).__name__,
-            f"{elsewhere}; for other losses simulate, or sl.online",
+            f"{elsewhere}; for other losses use sl.solve",
         )
     if not isinstance(problem.labels, Linear | Noise):
         raise reject("problem.labels", type(problem.labels).__name__, "least_squares needs Linear() or Noise() labels")
@@ -41,8 +41,18 @@ def temperature_of(algorithm: Algorithm) -> float:
     """τ of an algorithm that least squares covers: only two moments of the increments enter."""
     if not isinstance(algorithm, GradientFlow | SGF | SGD):
         name = type(algorithm).__name__
-        raise reject("algorithm", name, "least_squares covers GradientFlow(), SGF(τ) and SGD(τ); simulate the others")
+        raise reject("algorithm", name, "least_squares covers GradientFlow(), SGF(τ) and SGD(τ); use sl.solve")
     return float(algorithm.noise_temperature)
+
+
+def covers(problem: Problem, algorithm: Algorithm) -> bool:
+    """Whether `least_squares` applies."""
+    try:
+        ridge_strength(problem)
+        temperature_of(algorithm)
+    except InputError:
+        return False
+    return True
 
 
 def shrink(x: np.ndarray, ridge: float, u: Any) -> np.ndarray:

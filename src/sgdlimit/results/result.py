@@ -143,7 +143,7 @@ class Result(abc.ABC):
 @final
 @dataclass(frozen=True, repr=False, eq=False)
 class Solution(Result):
-    """A theoretical prediction; a Monte Carlo variable `x` has `x_stderr` beside it, an extrapolated one `x_step_error`."""
+    """A theoretical prediction; a Monte Carlo variable `x` has `x_stderr` beside it, `x_step_error` if extrapolated."""
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The variable and its error: Monte Carlo and time step together (zero for an exact one)."""

@@ -1,0 +1,398 @@
+"""`solve` against closed forms, limits, second methods and itself."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agreement import assert_within, threshold
+from scipy.linalg import expm
+
+import sgdlimit as sl
+from sgdlimit.dmft import curves, march
+from sgdlimit.limits.spectrum import marchenko_pastur
+
+CURVES = ("train_error", "test_error", "overlap", "norm")
+
+
+def logistic(delta=2.0, ridge=0.01, **more):
+    chosen = {"labels": sl.Sign(), "penalty": sl.Ridge(ridge), "noise": sl.Normal(0.1), "teacher": sl.Normal(1.0)}
+    return sl.Problem(loss=sl.Logistic(), sample_ratio=delta, **(chosen | more))
+
+
+def square(delta=2.0, ridge=0.1, **more):
+    chosen = {"penalty": sl.Ridge(ridge), "teacher": sl.Normal(1.0), "noise": sl.Normal(0.3)}
+    return sl.Problem(loss=sl.Square(), sample_ratio=delta, **(chosen | more))
+
+
+def assert_same(first, second, names=CURVES):
+    """Two solutions agree within their errors at every fifth time (neighbours are not independent)."""
+    for name in names:
+        (a, e), (b, f) = first.curve(name), second.curve(name)
+        assert_within((a - b)[::5], np.hypot(e, f)[::5] + 1e-9)
+
+
+def retarded(solution, name):
+    """A response on and below the diagonal."""
+    value, error = solution.curve(name)
+    below = np.tril(np.ones(value.shape[:2], dtype=bool))
+    return value[below], error[below], below
+
+
+@pytest.mark.parametrize(("delta", "tau", "ridge"), [(2.0, 0.4, 0.1), (0.5, 0.8, 0.3), (4.0, 0.0, 0.0)])
+def test_ridge_regression_is_the_volterra_solution(delta, tau, ridge):
+    """Curves and kernels within three reported errors (Monte Carlo and time step) everywhere."""
+    problem, algorithm = square(delta, ridge), sl.SGF(tau)
+    solution = sl.solve(problem, algorithm, t_max=4.0, dt=0.1, extrapolate=True, kernels=True, seed=1)
+    exact = sl.least_squares(problem, algorithm, times=solution.time, kernels=True)
+    for name in (*CURVES, "train_loss", "test_loss"):
+        value, error = solution.curve(name)
+        assert np.max(np.abs(value - exact[name]) / (error + 1e-9)) < 3, name
+    for name in ("R_theta", "R_ell"):
+        value, error, below = retarded(solution, name)
+        assert np.max(np.abs(value - exact[name][below]) / (error + 1e-9)) < 3, name
+    np.testing.assert_allclose(solution["Gamma"], 1.0, atol=1e-12)
+    assert np.all(solution["R_theta"][~below] == 0)
+    assert solution.success
+
+
+def test_square_loss_sees_only_two_moments_of_the_increments():
+    flow = sl.solve(square(), sl.SGF(0.8), t_max=3.0, dt=0.1, seed=1)
+    sgd = sl.solve(square(), sl.SGD(0.8), t_max=3.0, dt=0.1, seed=2)
+    assert_same(flow, sgd)
+
+
+@pytest.fixture(scope="module")
+def probed():
+    return sl.solve(logistic(), sl.SGF(1.0), t_max=2.0, dt=0.1, kernels=True, seed=3)
+
+
+@pytest.mark.parametrize("kind", ["exact", "paper"])
+def test_responses_agree(probed, kind):
+    other = sl.solve(logistic(), sl.SGF(1.0), t_max=2.0, dt=0.1, kernels=True, seed=4, response=kind)
+    assert_same(probed, other)
+    for name in ("R_theta", "R_ell"):
+        (a, e, _), (b, f, _) = retarded(probed, name), retarded(other, name)
+        assert_within(a - b, np.hypot(e, f) + 1e-9)
+
+
+def test_fixed_point_and_march_agree(probed):
+    iterated = sl.solve(logistic(), sl.SGF(1.0), t_max=2.0, dt=0.1, kernels=True, seed=5, method="fixed-point")
+    assert iterated.success
+    assert_same(probed, iterated)
+    for name in ("R_theta", "R_ell"):
+        (a, e, _), (b, f, _) = retarded(probed, name), retarded(iterated, name)
+        assert_within(a - b, np.hypot(e, f) + 2e-3)  # the iteration stops at a relative change of 1e-3
+
+
+def test_fixed_point_says_when_it_has_not_converged():
+    with pytest.warns(sl.DivergenceWarning, match="no fixed point after 2 iterations"):
+        out = sl.solve(logistic(), sl.SGF(1.0), t_max=2.0, dt=0.1, method="fixed-point", iterations=2)
+    assert out.status == "unfinished"
+
+
+def test_teacher_response_by_derivative_and_by_parts_agree():
+    """The same labels, once declared smooth, once not: R* from dℓ/dr*, or by Gaussian integration by parts."""
+    routes = []
+    for smooth in (True, False):
+        labels = sl.Labels(lambda r_star, z: jnp.tanh(2 * r_star) + z, smooth=smooth)
+        routes.append(sl.solve(square(labels=labels), sl.SGF(0.5), t_max=2.0, dt=0.1, seed=6 + smooth))
+    assert_same(*routes)
+
+
+def test_particles_and_linear_algebra_agree():
+    """A quadratic penalty is detected, whoever wrote it; with particles it gives the same curves."""
+    own = sl.Penalty(lambda theta: 0.15 * theta**2)
+    known = sl.solve(logistic(ridge=0.3), sl.SGF(0.5), t_max=2.0, dt=0.1, seed=8)
+    detected = sl.solve(logistic(penalty=own), sl.SGF(0.5), t_max=2.0, dt=0.1, seed=8)
+    assert "exact weights" in detected.title()
+    np.testing.assert_allclose(detected["norm"], known["norm"], rtol=1e-10)
+    nearly = sl.Penalty(lambda theta: 0.15 * theta**2 + 1e-3 * (jnp.cos(theta) - 1))
+    particles = sl.solve(logistic(penalty=nearly), sl.SGF(0.5), t_max=2.0, dt=0.1, seed=9)
+    assert "particle weights" in particles.title()
+    assert_same(known, particles)
+
+
+def test_particles_by_probes_and_by_tangents_agree():
+    problem = logistic(penalty=sl.Quartic(0.5), teacher=sl.SparseNormal(0.2, 2.0))
+    one = sl.solve(problem, sl.SGF(0.5), t_max=2.0, dt=0.1, seed=10, kernels=True)
+    two = sl.solve(problem, sl.SGF(0.5), t_max=2.0, dt=0.1, seed=11, kernels=True, response="exact")
+    assert_same(one, two)
+    (a, e, _), (b, f, _) = retarded(one, "R_theta"), retarded(two, "R_theta")
+    assert_within(a - b, np.hypot(e, f) + 1e-9)
+
+
+def pair_loss(r, y):
+    """Two logistic losses side by side; y = ±1 is the first unit's label, the second sees −y."""
+    return jnp.log1p(jnp.exp(-y * r[0])) + jnp.log1p(jnp.exp(y * r[1]))
+
+
+def test_two_decoupled_units_are_two_problems():
+    """Unit 2 sees the opposite label: both have the same norm, opposite overlaps."""
+    labels = sl.Labels(lambda r_star, z: jnp.where(r_star + z >= 0, 1.0, -1.0), binary=True, smooth=False)
+    both = sl.Problem(
+        loss=sl.Loss(pair_loss), labels=labels, penalty=sl.Ridge(0.01), sample_ratio=2.0, teacher=sl.Normal(1.0),
+        noise=sl.Normal(0.1), width=2, teacher_width=1,
+    )  # fmt: skip
+    pair = sl.solve(both, sl.SGD(1.0), t_max=2.0, dt=0.1, samples=16384, seed=12)
+    one = sl.solve(logistic(), sl.SGD(1.0), t_max=2.0, dt=0.1, seed=13)
+    (norm, e), (single, f) = pair.curve("norm"), one.curve("norm")
+    (overlap, g), (other, h) = pair.curve("overlap"), one.curve("overlap")
+    for unit, sign in ((0, 1), (1, -1)):
+        assert_within((norm[:, unit, unit] - single[:, 0, 0])[::5], np.hypot(e[:, unit, unit], f[:, 0, 0])[::5] + 1e-9)
+        assert_within(
+            (overlap[:, unit, 0] - sign * other[:, 0, 0])[::5], np.hypot(g[:, unit, 0], h[:, 0, 0])[::5] + 1e-9
+        )
+
+
+def test_order_of_matrices_in_a_non_symmetric_linear_field():
+    """ℓ = A r, h = Λ θ, not symmetric: R_θ = ∫ exp(−(xA+Λ)t) dμ and R_ℓ = −(1/δ) A ∫ x exp(−(xA+Λ)t) dμ A."""
+    A, stiff, delta = np.array([[1.0, 0.6], [-0.3, 0.8]]), np.array([[0.1, 0.4], [0.0, 0.2]]), 2.0
+    problem = sl.Problem(
+        loss=sl.VectorField(lambda r, r_star, z: jnp.asarray(A) @ r - z),
+        labels=sl.Noise(),
+        penalty=sl.VectorField(lambda theta: jnp.asarray(stiff) @ theta),
+        sample_ratio=delta,
+        noise=sl.Normal(1.0),
+        width=2,
+    )
+    mu = marchenko_pastur(delta, 3.0)
+
+    def kernels(t):
+        flows = np.stack([expm(-(x * A + stiff) * t) for x in mu.nodes])
+        return np.einsum("x,xab->ab", mu.weights, flows), -A @ np.einsum(
+            "x,xab->ab", mu.weights * mu.nodes, flows
+        ) @ A / delta
+
+    for algorithm in (sl.GradientFlow(), sl.SGF(0.5)):
+        solution = sl.solve(
+            problem, algorithm, t_max=2.0, dt=0.1, samples=16384, extrapolate=True, kernels=True, seed=14
+        )
+        for lag in (0, 5, 10, 20):
+            exact = kernels(solution.time[lag])
+            for name, wanted in zip(("R_theta", "R_ell"), exact, strict=True):
+                value, error = solution.curve(name)
+                assert np.max(np.abs(value[lag, 0] - wanted) / (error[lag, 0] + 1e-9)) < 3, (name, lag)
+
+
+def test_many_samples_per_dimension_approach_the_online_limit():
+    problem = logistic(200.0, 0.05)
+    near = sl.solve(problem, sl.SGF(0.5), t_max=2.0, dt=0.05, samples=16384, extrapolate=True, seed=15)
+    online = sl.online(problem, sl.SGF(0.5), times=near.time)
+    for name in CURVES:
+        (a, e), (b, f) = near.curve(name), online.curve(name)
+        # what is left at δ = 200 is O(1/δ)
+        assert_within((a - b)[::5], np.hypot(e, f)[::5] + 2 / 200)
+
+
+def test_small_temperature_approaches_gradient_flow():
+    flow = sl.solve(logistic(), sl.GradientFlow(), t_max=2.0, dt=0.1, seed=16)
+    for algorithm in (sl.SGF(1e-4), sl.SGD(1e-4), sl.ShuffledSGD(1e-4)):
+        near = sl.solve(logistic(), algorithm, t_max=2.0, dt=0.1, seed=17)
+        assert_same(flow, near)
+
+
+def test_full_batches_are_gradient_flow_step_by_step():
+    """b = 1: every increment is γ, whatever the law; the three march through the same numbers."""
+    grids = {"t_max": 2.0, "dt": 0.1, "seed": 18}
+    flow = sl.solve(logistic(), sl.GradientFlow(), **grids)
+    for algorithm in (sl.ProportionalSGD(1.0), sl.PersistentSGD(1.0, 1.0)):
+        full = sl.solve(logistic(), algorithm, **grids)
+        for name in CURVES:
+            np.testing.assert_allclose(full[name], flow[name], rtol=0.02, atol=2e-3)
+
+
+def test_constant_schedule_is_a_change_of_time():
+    """s(t) = 2 on gradient flow: twice as fast, so half the steps of half the size."""
+    fast = sl.solve(
+        logistic(schedule=sl.Schedule(lambda t: 2.0 + 0 * t)), sl.GradientFlow(), t_max=1.0, dt=0.05, seed=19
+    )
+    slow = sl.solve(logistic(), sl.GradientFlow(), t_max=2.0, dt=0.1, seed=19)
+    for name in CURVES:
+        np.testing.assert_allclose(fast[name], slow[name], rtol=1e-7, atol=1e-9)
+
+
+def test_prefix_invariance_bit_for_bit():
+    short = sl.solve(logistic(), sl.SGD(1.0), t_max=1.0, dt=0.05, kernels=True)
+    for t_max in (2.0, 8.0):
+        long = sl.solve(logistic(), sl.SGD(1.0), t_max=t_max, dt=0.05, kernels=True)
+        count = len(short.time)
+        for name, variable in short.variables.items():
+            index = tuple(slice(count) if dim in ("time", "earlier") else slice(None) for dim in variable.dims)
+            assert np.array_equal(variable.values, long[name][index]), name
+
+
+def test_grids_and_recorded_times():
+    """A geometric grid, a refined one and a uniform one describe the same curve."""
+    times = sl.grid.geometric(2.0, 0.05, 12)
+    refined = sl.solve(logistic(), sl.SGF(0.5), times=times, dt=0.02, seed=20)
+    uniform = sl.solve(logistic(), sl.SGF(0.5), t_max=2.0, dt=0.02, seed=21)
+    np.testing.assert_allclose(refined.time, times)
+    for name in CURVES:
+        (a, e), (b, f) = refined.curve(name), uniform.curve(name)
+        at = [np.abs(uniform.time - t).argmin() for t in times]
+        near = np.abs(uniform.time[at] - times) < 1e-9
+        assert_within((a - b[at])[near], np.hypot(e, f[at])[near] + 2e-3)  # steps differ, to first order in dt
+    bare = sl.solve(logistic(), sl.SGF(0.5), times=[0.1, 0.2, 0.4])
+    np.testing.assert_allclose(bare.time, [0.1, 0.2, 0.4])
+
+
+def test_extrapolation_removes_the_error_of_the_step():
+    problem, algorithm = square(), sl.GradientFlow()
+    coarse = sl.solve(problem, algorithm, t_max=2.0, dt=0.2)
+    sharp = sl.solve(problem, algorithm, t_max=2.0, dt=0.2, extrapolate=True)
+    exact = sl.least_squares(problem, algorithm, times=coarse.time)
+    plain, better = (np.max(np.abs(s["overlap"] - exact["overlap"])) for s in (coarse, sharp))
+    assert better < plain / 8
+    assert np.all(np.abs(sharp["overlap"] - exact["overlap"]) <= 3 * sharp["overlap_step_error"] + 1e-9)
+
+
+def test_forward_derivatives_through_the_whole_solve():
+    """jax.jvp against a central difference with the same seed, in λ, τ and δ."""
+    times = np.linspace(0, 1.5, 16)
+
+    def curve(ridge, tau, delta):
+        out = curves(logistic(delta, ridge), sl.SGF(tau), times, key=jax.random.key(0), samples=256)
+        return jnp.concatenate([out["norm"].ravel(), out["overlap"].ravel(), out["train_loss"]])
+
+    with jax.enable_x64(True):
+        at, direction, step = (0.05, 0.4, 2.0), (1.0, 0.5, -0.7), 1e-5
+        _, slope = jax.jvp(curve, at, direction)
+        ends = [curve(*(x + sign * step * d for x, d in zip(at, direction, strict=True))) for sign in (1, -1)]
+        np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7)
+        many = jax.vmap(curve)(jnp.array([0.05, 0.2]), jnp.array([0.4, 0.1]), jnp.array([2.0, 3.0]))
+        np.testing.assert_allclose(many[1], curve(0.2, 0.1, 3.0), rtol=1e-7, atol=1e-9)
+        with pytest.raises(sl.InputError, match="SGF"):
+            jax.jvp(
+                lambda tau: curves(logistic(), sl.SGD(tau), times, key=jax.random.key(0), samples=256), (0.4,), (1.0,)
+            )
+
+
+def test_numbers_do_not_recompile():
+    def run(delta, tau, ridge, power, seed):
+        problem = logistic(delta, ridge, schedule=sl.PowerDecay(power))
+        return sl.solve(problem, sl.SGD(tau), t_max=1.0, dt=0.1, seed=seed)
+
+    run(2.0, 0.5, 0.01, 0.5, 0)
+    before = march.advance._cache_size(), march.start._cache_size()
+    run(3.0, 0.2, 0.1, 0.3, 1)
+    run(1.5, 1.0, 0.0, 1.0, 2)
+    assert (march.advance._cache_size(), march.start._cache_size()) == before
+
+
+def test_draws_and_own_metrics_are_those_of_the_curves():
+    """Draws at a time have the moments of the curves; metrics by name equal averages over draws."""
+    problem = logistic(penalty=sl.Quartic(0.2), init=sl.Normal(0.3))
+    for law in (problem, logistic(init=sl.Normal(0.3))):
+        out = sl.solve(
+            law, sl.SGF(0.5), t_max=1.0, dt=0.1, snapshots=[0.5, 1.0], seed=22,
+            metrics={"margin": lambda r, r_star, z: r * jnp.sign(r_star + z)},
+            weight_metrics={"fourth": lambda theta, theta_star: theta**4, "product": lambda a, b: a * b},
+        )  # fmt: skip
+        theta, star, r = out["theta"], out["theta_star"], out["r"]
+        N = theta.shape[1]
+        for k, i in enumerate((5, 10)):
+            assert_within(np.mean(theta[k] ** 2) - out["norm"][i, 0, 0], 3 * out["norm"][i, 0, 0] / np.sqrt(N))
+            assert_within(np.mean(theta[k] * star) - out["overlap"][i, 0, 0], 3 / np.sqrt(N))
+            assert_within(out["product"][i] - out["overlap"][i, 0, 0], out["product_stderr"][i] + 1 / np.sqrt(N))
+            assert_within(np.mean(theta[k] ** 4) - out["fourth"][i], 0.05 * out["fourth"][i])
+            margin = np.mean(r[k][:, 0] * np.sign(out["r_star"][:, 0] + out["z"]))
+            np.testing.assert_allclose(margin, out["train_margin"][i], rtol=1e-6)
+        np.testing.assert_allclose(out["snapshot"], [0.5, 1.0])
+        assert np.corrcoef(theta[0].ravel(), theta[1].ravel())[0, 1] > 0.5  # one path, seen twice
+        assert np.all(np.isfinite(out["test_margin"]))
+
+
+def test_a_result_describes_itself(tmp_path):
+    out = sl.solve(logistic(), sl.SGD(0.5, batch_size=3), t_max=1.0, dt=0.1, kernels=True)
+    again = sl.load(out.save(tmp_path / "a.nc"))
+    assert again.problem == logistic()
+    assert again.algorithm == sl.SGD(0.5, batch_size=3)
+    for name in out.variables:
+        assert np.array_equal(again[name], out[name])
+    diagnostics = again.about["diagnostics"]
+    for key in ("clipped_pivots", "smallest_eigenvalue", "largest_response", "compile_seconds", "seconds"):
+        assert key in diagnostics
+    assert again.dataset["R_theta"].dims == ("time", "earlier", "student", "student_")
+
+
+def test_divergence_keeps_what_was_reached_and_says_when():
+    with pytest.warns(sl.DivergenceWarning, match="largest stable temperature"):
+        out = sl.solve(square(), sl.SGF(6.0), t_max=40.0, dt=0.2, samples=16384)
+    assert out.status == "diverged"
+    assert "t = " in out.message
+    assert 0 < len(out.time) < 201
+    assert all(np.all(np.isfinite(variable.values)) for variable in out.variables.values())
+
+
+BAD = {
+    "grid": ({"times": [0.0, 0.5, 0.4]}, "times"),
+    "no time": ({}, "t_max"),
+    "step": ({"t_max": 10.0, "dt": 5.0}, "Euler is unstable"),
+    "samples": ({"t_max": 50.0, "dt": 0.05}, "samples ≥"),
+    "few": ({"t_max": 1.0, "samples": 3}, "samples"),
+    "replicas": ({"t_max": 1.0, "replicas": 1}, "replicas"),
+    "response": ({"t_max": 1.0, "response": "guess"}, "probes"),
+    "method": ({"t_max": 1.0, "method": "magic"}, "march"),
+    "dtype": ({"t_max": 1.0, "dtype": "float16"}, "float32"),
+    "seed": ({"t_max": 1.0, "seed": -1}, "seed"),
+    "dt": ({"t_max": 1.0, "dt": -0.1}, "dt"),
+    "snapshots": ({"t_max": 1.0, "snapshots": [2.0]}, "beyond"),
+    "metric": ({"t_max": 1.0, "metrics": {"a": lambda r: r}}, "metrics"),
+    "shape": ({"t_max": 1.0, "weight_metrics": {"a": lambda a, b: jnp.ones(3)}}, "scalar"),
+    "name": ({"t_max": 1.0, "metrics": {"norm": lambda r, s, z: r}}, "identifier"),
+    "damping": ({"t_max": 1.0, "damping": 2.0}, "damping"),
+    "both": ({"t_max": 1.0, "method": "fixed-point", "extrapolate": True}, "march"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments_are_refused_before_any_work(name):
+    arguments, word = BAD[name]
+    with pytest.raises(sl.InputError, match=word):
+        sl.solve(square(), sl.SGF(0.5), **arguments)
+
+
+def test_what_has_no_theory_is_refused():
+    with pytest.raises(sl.InputError, match="online"):
+        sl.solve(logistic(math.inf), sl.SGF(0.5), t_max=1.0)
+    with pytest.raises(sl.InputError, match="real"):
+        sl.solve(logistic(), sl.ProportionalSGD(0.5), t_max=1.0, extrapolate=True)
+    with pytest.raises(sl.InputError, match="Gaussian increments"):
+        sl.solve(logistic(), sl.SGD(0.5), t_max=1.0, response="paper")
+    with pytest.raises(sl.InputError, match="algorithm"):
+        sl.solve(logistic(), "sgd", t_max=1.0)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda r, y: jnp.maximum(0.0, 1 - y * r),
+        lambda r, y: jnp.maximum(0.0, -y * r),
+        lambda r, y: jnp.abs(r - y),
+        lambda r, y: 0.5 * r**2 + 1e-2 * jnp.abs(r - y),
+    ],
+)
+def test_gradients_that_jump_are_refused(loss):
+    with pytest.raises(sl.InputError, match="jumps"):
+        sl.solve(dataclasses.replace(logistic(), loss=sl.Loss(loss)), sl.SGF(0.5), t_max=1.0)
+
+
+def test_a_penalty_with_a_corner_is_refused_and_kinks_are_not():
+    with pytest.raises(sl.InputError, match="SmoothL1"):
+        sl.solve(logistic(penalty=sl.Penalty(jnp.abs)), sl.SGF(0.5), t_max=1.0)
+    kinked = sl.Loss(lambda r, y: jnp.where(y * r < 1, 0.5 * (1 - y * r) ** 2, 0.0))
+    assert sl.solve(dataclasses.replace(logistic(), loss=kinked), sl.SGF(0.5), t_max=0.5, dt=0.1).success
+
+
+def test_standard_errors_are_those_of_repetitions():
+    """Twelve seeds: their scatter is what a single solution reports (widened for few replicas, by 1.2)."""
+    runs = [sl.solve(logistic(), sl.SGF(1.0), t_max=1.0, dt=0.1, seed=s) for s in range(30, 42)]
+    for name in ("norm", "overlap"):
+        scatter = np.std([run[name].ravel()[-1] for run in runs], ddof=1)
+        reported = np.mean([run[f"{name}_stderr"].ravel()[-1] for run in runs]) / 1.195
+        low, high = np.sqrt(np.array([1 - 0.85, 1 + 1.6]))  # χ² of 11 degrees of freedom at 1e-4
+        assert low < scatter / reported < high
+    assert threshold(1) > 3
