@@ -29,6 +29,7 @@ check: install
 
 bench: install
 	$(BIN)/python benchmarks/simulators.py
+	$(BIN)/python benchmarks/march.py
 
 clean:
 	rm -rf $(VENV) figure.png figure.nc

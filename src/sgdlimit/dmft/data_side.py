@@ -121,8 +121,9 @@ def _match(Z: Any, mean: Any, variance: Any, ell: Any, w: Any, basis: Any) -> An
     e = e - (white @ e / Z.shape[0]) @ white
     strength = jnp.sum(ell**2, axis=0)
     found = jnp.mean(e**2 * strength)
+    # A step in which hardly any sample is drawn keeps its jumps as they are, within a tenth.
     scale = jnp.sqrt(variance * jnp.mean(strength) / jnp.where(found > 0, found, 1.0))
-    return mean + (jnp.where(found > 0, scale, 0.0) * e).astype(Z.dtype)
+    return mean + (jnp.where(found > 0, jnp.clip(scale, 0.9, 1.1), 0.0) * e).astype(Z.dtype)
 
 
 def step(
@@ -152,7 +153,7 @@ def step(
     increments, Z = noise.increments(algorithm, side.increments, keys.increments, grid, i, delta)
     Z = Z.astype(dtype)
     if algorithm.independent:
-        Z = _match(Z, dt.astype(dtype), noise.variance(algorithm, grid, i, delta).astype(dtype), ell, w, side.basis)
+        Z = _match(Z, dt.astype(dtype), algorithm.variance(t, dt, delta), ell, w, side.basis)
     seen = {
         f"train_{name}": jnp.mean(_each(fn)(r, r_star, side.z)).astype(jnp.float64)
         for name, fn in (observables.on_samples(problem) | dict(setup.metrics)).items()

@@ -40,10 +40,12 @@ def whitener(gram: Any) -> Any:
 
 def orthonormal(rows: Any) -> Any:
     """Rows with unit second moment and no correlation over the samples; twice, for rounding."""
-    for _ in range(2):
+
+    def once(_: Any, rows: Any) -> Any:
         gram = (rows @ rows.T / rows.shape[1]).astype(jnp.float64)
-        rows = whitener(gram).astype(rows.dtype) @ rows
-    return rows
+        return whitener(gram).astype(rows.dtype) @ rows
+
+    return jax.lax.fori_loop(0, 2, once, rows)
 
 
 def draw_block(key: Any, grid: Grid, basis: Any, normals: Any, i: Any) -> Any:
@@ -88,13 +90,3 @@ def increments(algorithm: Any, state: Any, key: Any, grid: Grid, i: Any, sample_
         lambda s: algorithm.increments(s, key, grid.fine[0], grid.fine[1], sample_ratio)[1], state
     ).shape
     return jax.lax.fori_loop(0, grid.stride, add, (state, jnp.zeros(shape)))
-
-
-def variance(algorithm: Any, grid: Grid, i: Any, sample_ratio: Any) -> Any:
-    """Var Z_i of independent increments: the sum over the fine steps."""
-
-    def add(s: Any, total: Any) -> Any:
-        j = i * grid.stride + s
-        return total + algorithm.variance(grid.fine[j], grid.fine[j + 1] - grid.fine[j], sample_ratio)
-
-    return jax.lax.fori_loop(0, grid.stride, add, jnp.zeros(()))

@@ -34,7 +34,7 @@ def curves(
     to δ and τ exist for `SGF` and `GradientFlow`, whose increments are smooth.
     """
     grid = np.asarray(times, dtype=np.float64)
-    steps, block = len(grid) - 1, BLOCK["cpu"]
+    steps, block = len(grid) - 1, BLOCK
     setup = march.Setup(
         samples=samples,
         particles=samples,

@@ -36,9 +36,9 @@ from .weights import Linear, Particles, Teacher
 
 TEST_NODES = 2048
 """Points behind a test average in each replica."""
-BLOCK = {"cpu": 32}
-"""Steps in a block of history: small where loops are cheap."""
-BLOCK_ELSEWHERE = 256
+BLOCK = 32
+"""Steps in a block of history, on a CPU, where loops are cheap."""
+LARGEST_BLOCK = 256
 MEMORY_SHARE = 0.7
 """Part of the machine's memory that histories may take."""
 
@@ -114,9 +114,9 @@ def solve(
     base = planning.steps(algorithm, t_max, times, dt, extrapolate)
     fine, levels = planning.levels(base, extrapolate)
     keep = _snapshot_steps(base.times, snapshots)
-    block = BLOCK.get(jax.default_backend(), BLOCK_ELSEWHERE)
     rows = levels[0].steps + 1
     per_replica = -(-samples // (replicas * GROUP)) * GROUP
+    block = block_size(per_replica, problem.width)
     check_samples(samples, per_replica, replicas, rows, block, problem)
     check_start(problem)
     check_fields(problem, algorithm, base.times)
@@ -179,6 +179,16 @@ def solve(
         | {"compile_seconds": round(compiling, 3), "seconds": round(clock.perf_counter() - begin - compiling, 3)},
     )
     return Solution(variables, coords, about)
+
+
+def block_size(samples: int, width: int) -> int:
+    """Steps in a block: on a GPU, where every turn of a loop costs, as many as the samples surely allow.
+
+    It must not depend on the number of steps, or a longer march would not repeat a shorter one to the last bit.
+    """
+    if jax.default_backend() == "cpu":
+        return BLOCK
+    return max(BLOCK, min(LARGEST_BLOCK, 2 ** ((samples // (16 * width)).bit_length() - 1)))
 
 
 def second_moments(problem: Problem) -> Teacher:
