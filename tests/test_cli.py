@@ -193,3 +193,28 @@ def test_the_command_is_installed():
     done = subprocess.run([script, "models", "Square"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
     assert "½(r−y)²" in done.stdout
+
+
+def test_solve_takes_the_dmft_solver_where_nothing_exact_is_known(example, tmp_path):
+    path = tmp_path / "logistic.toml"
+    text = example.read_text().replace('"Square"', '"Logistic"').replace('"Linear"', '"Sign"')
+    path.write_text(text.replace("t_max = 8.0", "t_max = 1.0\ndt = 0.1"))
+    out = run("solve", path, "-o", tmp_path / "theory.nc", "--kernels")
+    assert out.exit_code == 0, out.stderr
+    assert "DMFT" in out.stdout
+    theory = sl.load(tmp_path / "theory.nc")
+    assert theory.about["options"]["dt"] == pytest.approx(0.1)
+    assert "R_theta" in theory
+    # the same file drives the simulation: SGD has a step of its own and leaves dt to the solver
+    assert run("simulate", path, "-o", tmp_path / "runs.nc", "--dim", 100, "--trials", 4).exit_code == 0
+    assert run("compare", tmp_path / "theory.nc", tmp_path / "runs.nc", "--within", 6).exit_code == 0
+    bad = run("solve", path, "-o", tmp_path / "b.nc", "--dt", 50)
+    assert bad.exit_code == 2
+    assert "dt" in bad.stderr
+
+
+def test_auto_takes_the_exact_limit_and_dmft_on_request(example, tmp_path):
+    assert "Volterra" in run("solve", example, "-o", tmp_path / "a.nc").stdout
+    out = run("solve", example, "-o", tmp_path / "b.nc", "--theory", "dmft", "--dt", 0.1, "--t-max", 1, "--extrapolate")
+    assert "DMFT" in out.stdout
+    assert run("compare", tmp_path / "a.nc", tmp_path / "b.nc").exit_code == 0

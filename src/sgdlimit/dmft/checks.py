@@ -1,13 +1,15 @@
 """What must hold before a march begins: steps, samples, and derivatives that exist."""
 
 import math
+import os
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import reject
+from ..algorithms import SGF, Algorithm, GradientFlow
+from ..errors import flag, reject
 from ..problem import (
     Exponential,
     Huber,
@@ -24,6 +26,8 @@ from ..problem import (
 
 SMOOTH = (Square, Logistic, Exponential, Huber, SmoothHinge, NoPenalty, Ridge, Quartic, SmoothL1)
 """Losses and penalties whose gradients are known to be continuous; all others are looked at."""
+MEMORY_SHARE = 0.7
+"""Part of the machine's memory that histories may take."""
 LINES = 64
 """Random lines along which forces are searched for jumps."""
 CELLS = 256
@@ -89,8 +93,10 @@ def _curvature(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
     return jax.lax.map(at, times)
 
 
-def check_fields(problem: Problem, algorithm: Any, grid: np.ndarray) -> None:
-    """Refuse a force or a penalty whose gradient jumps, and steps at which explicit Euler is unstable from the start.
+def check_fields(problem: Problem, algorithm: Any, grid: np.ndarray) -> float:
+    """How much of Euler's stability limit the steps use; refused where it is more than all of it at the start.
+
+    Refused as well: a force or a penalty whose gradient jumps.
 
     The stability limit is that of the square loss of the same mean curvature at the start: γ s(t) (Γ(1+δ^−½)² + Λ) ≤ 2.
     Algorithms that live in discrete time have no such limit: their step is real.
@@ -105,7 +111,7 @@ def check_fields(problem: Problem, algorithm: Any, grid: np.ndarray) -> None:
         if not isinstance(problem.loss, SMOOTH) or not isinstance(problem.penalty, SMOOTH):
             _refuse_jumps(*_jumps(problem, w[:LINES], z[:LINES]))
         if algorithm.discrete:
-            return
+            return 0.0
         gamma, stiff = _curvature(problem, w, z, grid[some])
     total = np.asarray(gamma) * (1 + problem.sample_ratio**-0.5) ** 2 + np.asarray(stiff)
     pace = np.max(np.linalg.eigvalsh((total + np.swapaxes(total, 1, 2)) / 2), axis=1)
@@ -115,6 +121,7 @@ def check_fields(problem: Problem, algorithm: Any, grid: np.ndarray) -> None:
         limit = 2 / pace[worst]
         why = f"explicit Euler is unstable above {limit:.3g} here; take dt ≤ {limit / 2:.2g}"
         raise reject("dt", f"{steps[worst]:.4g}", why)
+    return float(max(pace[worst] * steps[worst], 0.0)) / 2
 
 
 def _refuse_jumps(force: Any, drift: Any) -> None:
@@ -139,4 +146,45 @@ def check_samples(samples: int, per_replica: int, replicas: int, rows: int, bloc
             samples,
             f"{rows} steps of width {m} need at least {needed} samples in each of {replicas} replicas: "
             f"take samples ≥ {needed * replicas}, a larger dt or fewer replicas",
+        )
+
+
+def check_choices(
+    problem: Problem, algorithm: Algorithm, extrapolate: Any, response: Any, method: Any, dtype: Any, kernels: Any
+) -> None:
+    """Refuse combinations that have no meaning."""
+    flag("kernels", kernels)
+    if problem.infinite_data:
+        raise reject("sample_ratio", "inf", "this theory is for finite δ; with infinite data use sl.online")
+    if response not in ("probes", "exact", "paper"):
+        raise reject("response", response, "it must be 'probes', 'exact' or 'paper'")
+    if response == "paper" and not isinstance(algorithm, SGF | GradientFlow):
+        name = type(algorithm).__name__
+        raise reject("response", response, f"the paper's processes need Gaussian increments, not {name}; use 'probes'")
+    if method not in ("march", "fixed-point"):
+        raise reject("method", method, "it must be 'march' or 'fixed-point'")
+    if dtype not in ("float32", "float64"):
+        raise reject("dtype", dtype, "it must be 'float32' or 'float64'")
+    if flag("extrapolate", extrapolate) and algorithm.discrete:
+        raise reject("extrapolate", True, f"the step of {type(algorithm).__name__} is real; leave extrapolate out")
+
+
+def check_memory(setup: Any, problem: Problem, replicas: int) -> None:
+    """Refuse histories that do not fit."""
+    m, k = problem.width, problem.k * setup.derivative
+    rows = setup.blocks * setup.block
+    size = 8 if setup.dtype == "float64" else 4
+    shapes = jax.eval_shape(lambda: setup.response.init(setup.blocks, setup.block, m, setup.samples, setup.dtype))
+    response = sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))
+    kernel = 8 * (rows * m) ** 2 * 5
+    total = replicas * (rows * (2 * m + m * k + 4 * m) * setup.samples * size + response + kernel)
+    if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
+        return
+    memory = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if total > memory:
+        raise reject(
+            "samples",
+            setup.samples * replicas,
+            f"{rows} steps of so many samples need {total / 2**30:.1f} GiB, of which {memory / 2**30:.1f} are there; "
+            "take fewer samples, a larger dt, or dtype='float32'",
         )

@@ -65,13 +65,13 @@ def halved(times: np.ndarray) -> np.ndarray:
     return np.sort(np.concatenate([times, (times[1:] + times[:-1]) / 2]))
 
 
-def levels(base: Steps, extrapolate: bool) -> tuple[np.ndarray, list[Level]]:
-    """Fine times, and the marches: the grid itself, or its half, itself and (if its steps pair up) its double."""
+def levels(base: Steps, extrapolate: bool, doubled: bool) -> tuple[np.ndarray, list[Level]]:
+    """Fine times, and the marches: the grid itself, or its half, itself and (if steps pair up and may) its double."""
     count = len(base.times) - 1
     if not extrapolate:
         return base.times, [Level(1, count, base.record)]
     out = [Level(1, 2 * count, 2 * base.record), Level(2, count, base.record)]
-    if count % 2 == 0:
+    if doubled and count % 2 == 0:
         out.append(Level(4, count // 2, np.where(base.record % 2 == 0, base.record // 2, -1)))
     return halved(base.times), out
 

@@ -1,6 +1,5 @@
 """`solve`: validate, plan, march, and say how good the numbers are."""
 
-import os
 import time as clock
 import warnings
 from collections.abc import Callable, Mapping
@@ -11,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import grid
-from ..algorithms import SGF, Algorithm, GradientFlow
+from ..algorithms import Algorithm
 from ..algorithms.base import require
-from ..errors import DivergenceWarning, flag, real, reject, seed_number, whole
+from ..errors import DivergenceWarning, real, reject, seed_number, whole
 from ..limits.averages import make_nodes, observe
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem, fields
@@ -25,7 +24,7 @@ from ..results.provenance import provenance
 from . import march
 from . import metrics as own
 from . import plan as planning
-from .checks import check_fields, check_samples
+from .checks import check_choices, check_fields, check_memory, check_samples
 from .levels import Curves, Job, iterate, march_along
 from .march import Setup
 from .plan import Level
@@ -39,9 +38,6 @@ TEST_NODES = 2048
 BLOCK = 32
 """Steps in a block of history, on a CPU, where loops are cheap."""
 LARGEST_BLOCK = 256
-MEMORY_SHARE = 0.7
-"""Part of the machine's memory that histories may take."""
-
 TWO_TIME = ("C_theta", "R_theta", "R_ell")
 DIMS = {
     "norm": ("student", "student_"),
@@ -102,7 +98,7 @@ def solve(
     """
     begin = clock.perf_counter()
     require(problem, algorithm)
-    _check_choices(problem, algorithm, extrapolate, response, method, dtype, kernels)
+    check_choices(problem, algorithm, extrapolate, response, method, dtype, kernels)
     iterative = method == "fixed-point"
     if iterative and (extrapolate or snapshots is not None or weight_metrics):
         raise reject("method", method, "it gives curves and kernels on one grid; use method='march' for the rest")
@@ -112,14 +108,14 @@ def solve(
     iterations = whole("iterations", iterations, least=1, why="it must be a whole number ≥ 1")
     seed = seed_number(seed)
     base = planning.steps(algorithm, t_max, times, dt, extrapolate)
-    fine, levels = planning.levels(base, extrapolate)
     keep = _snapshot_steps(base.times, snapshots)
-    rows = levels[0].steps + 1
+    rows = (len(base.times) - 1) * (1 + extrapolate) + 1
     per_replica = -(-samples // (replicas * GROUP)) * GROUP
     block = block_size(per_replica, problem.width)
     check_samples(samples, per_replica, replicas, rows, block, problem)
     check_start(problem)
-    check_fields(problem, algorithm, base.times)
+    strain = check_fields(problem, algorithm, base.times)
+    fine, levels = planning.levels(base, extrapolate, doubled=2 * strain < 1)
     on_samples, on_weights = own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics)
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         linear = fields.linear_drift(problem, float(fine[-1]))
@@ -135,7 +131,7 @@ def solve(
             kernels=kernels,
             metrics=on_samples,
         )
-        _check_memory(setup, problem, replicas)
+        check_memory(setup, problem, replicas)
         keys = march.make_keys(jax.random.key(seed), replicas)
         job = Job(problem, algorithm, setup, second_moments(problem), keys, replicas, fine, on_weights)
         curves = []
@@ -147,6 +143,8 @@ def solve(
                 else:
                     # draws come from the finest grid
                     curves.append(march_along(job, level, keep * (1 + extrapolate) if not curves else keep[:0], bar))
+            if len(curves) == 3 and curves[2].reached <= levels[2].steps:
+                levels, curves = levels[:2], curves[:2]  # only the doubled steps went wrong: they are not needed
             variables, coords = _label(job, base, levels, curves, seed)
     if curves[0].draws:
         variables |= {name: Variable(DRAWS[name], values) for name, values in curves[0].draws.items()}
@@ -199,47 +197,6 @@ def second_moments(problem: Problem) -> Teacher:
     values, vectors = np.linalg.eigh(gram)
     root = (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
     return Teacher(jnp.asarray(root), jnp.asarray(inverse))
-
-
-def _check_choices(
-    problem: Problem, algorithm: Algorithm, extrapolate: Any, response: Any, method: Any, dtype: Any, kernels: Any
-) -> None:
-    """Refuse combinations that have no meaning."""
-    flag("kernels", kernels)
-    if problem.infinite_data:
-        raise reject("sample_ratio", "inf", "this theory is for finite δ; with infinite data use sl.online")
-    if response not in ("probes", "exact", "paper"):
-        raise reject("response", response, "it must be 'probes', 'exact' or 'paper'")
-    if response == "paper" and not isinstance(algorithm, SGF | GradientFlow):
-        name = type(algorithm).__name__
-        raise reject("response", response, f"the paper's processes need Gaussian increments, not {name}; use 'probes'")
-    if method not in ("march", "fixed-point"):
-        raise reject("method", method, "it must be 'march' or 'fixed-point'")
-    if dtype not in ("float32", "float64"):
-        raise reject("dtype", dtype, "it must be 'float32' or 'float64'")
-    if flag("extrapolate", extrapolate) and algorithm.discrete:
-        raise reject("extrapolate", True, f"the step of {type(algorithm).__name__} is real; leave extrapolate out")
-
-
-def _check_memory(setup: Setup, problem: Problem, replicas: int) -> None:
-    """Refuse histories that do not fit."""
-    m, k = problem.width, problem.k * setup.derivative
-    rows = setup.blocks * setup.block
-    size = 8 if setup.dtype == "float64" else 4
-    shapes = jax.eval_shape(lambda: setup.response.init(setup.blocks, setup.block, m, setup.samples, setup.dtype))
-    response = sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))
-    kernel = 8 * (rows * m) ** 2 * 5
-    total = replicas * (rows * (2 * m + m * k + 4 * m) * setup.samples * size + response + kernel)
-    if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
-        return
-    memory = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if total > memory:
-        raise reject(
-            "samples",
-            setup.samples * replicas,
-            f"{rows} steps of so many samples need {total / 2**30:.1f} GiB, of which {memory / 2**30:.1f} are there; "
-            "take fewer samples, a larger dt, or dtype='float32'",
-        )
 
 
 def _snapshot_steps(times: np.ndarray, snapshots: Any) -> np.ndarray:
