@@ -71,6 +71,8 @@ class Algorithm(abc.ABC):
 
     independent: ClassVar[bool]
     """Increments over disjoint intervals are independent."""
+    gaussian: ClassVar[bool]
+    """Increments are independent and Gaussian with a positive variance."""
     discrete: ClassVar[bool]
     """The grid step is the algorithm's own step, not a discretisation."""
     multi_pass_only: ClassVar[bool]

@@ -18,6 +18,7 @@ class GradientFlow(Algorithm):
     """τ = 0: Z_i = γ_i. Simulated by the classical fourth-order Runge–Kutta step."""
 
     independent: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = False
     discrete: ClassVar[bool] = False
     multi_pass_only: ClassVar[bool] = False
 
@@ -83,6 +84,7 @@ class SGF(Weighted):
     temperature: float
 
     independent: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = True
     discrete: ClassVar[bool] = False
     multi_pass_only: ClassVar[bool] = False
 

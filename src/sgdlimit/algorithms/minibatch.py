@@ -135,6 +135,7 @@ class SGD(MiniBatch):
     batch_size: int = static(default=1)
 
     independent: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = False
     discrete: ClassVar[bool] = False
     multi_pass_only: ClassVar[bool] = False
 
@@ -172,6 +173,7 @@ class ShuffledSGD(MiniBatch):
     batch_size: int = static(default=1)
 
     independent: ClassVar[bool] = False
+    gaussian: ClassVar[bool] = False
     discrete: ClassVar[bool] = False
     multi_pass_only: ClassVar[bool] = False
 

@@ -25,6 +25,7 @@ class ProportionalSGD(Weighted):
     batch_fraction: float
 
     independent: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = False
     discrete: ClassVar[bool] = True
     multi_pass_only: ClassVar[bool] = True
 
@@ -63,6 +64,7 @@ class PersistentSGD(Weighted):
     correlation_time: float
 
     independent: ClassVar[bool] = False
+    gaussian: ClassVar[bool] = False
     discrete: ClassVar[bool] = True
     multi_pass_only: ClassVar[bool] = True
 

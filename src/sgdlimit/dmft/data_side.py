@@ -104,26 +104,24 @@ def _each(fn: Any) -> Any:
     return jax.vmap(fn, in_axes=(-1, -1, 0), out_axes=-1)
 
 
-def _match(Z: Any, mean: Any, variance: Any, ell: Any, w: Any, basis: Any) -> Any:
-    """Increments whose noise e = Z − γ has no sample correlation with what the samples know, and its exact variance.
+def _match(Z: Any, mean: Any, ell: Any, w: Any, basis: Any) -> Any:
+    """Gaussian increments whose noise e = Z − γ has no sample correlation with what the samples know.
 
-    For independent increments E[e ℓ φ] = 0 for every φ known at step i, and E[e² ℓ²] = Var(Z) E[ℓ²]. Imposed on the
-    samples for φ = ℓ, w, the coordinates of (w_0, w*), 1 and z, this removes most of the sampling error that SGD's
-    noise brings into E[F_i F_jᵀ]; what it changes in a single increment is O(M^−½).
+    For independent increments E[e ℓ φ] = 0 for every φ known at step i. Imposed on the samples for φ = ℓ, w, the
+    coordinates of (w_0, w*), 1 and z, this removes most of the sampling error that the noise brings into E[F_i F_jᵀ].
+    A projection takes the fraction `leverage` of a sample's variance; it is given back. Not for laws that jump: there
+    the size of a jump matters, and this would change it.
     """
+    M = Z.shape[0]
     known = jnp.concatenate([ell, w, basis])
-    features = (ell[:, None, :] * known[None, :, :]).reshape(-1, Z.shape[0])
+    features = (ell[:, None, :] * known[None, :, :]).reshape(-1, M)
     size = jnp.sqrt(jnp.mean(features**2, axis=1, keepdims=True))
     features = (features / jnp.where(size > 0, size, 1.0)).astype(jnp.float64)
-    gram = features @ features.T / Z.shape[0] + 1e-6 * jnp.eye(len(features))
+    white = noise.whitener(features @ features.T / M + 1e-6 * jnp.eye(len(features))) @ features
+    leverage = jnp.minimum(jnp.sum(white**2, axis=0) / M, 0.9)
     e = (Z - mean).astype(jnp.float64)
-    white = noise.whitener(gram) @ features
-    e = e - (white @ e / Z.shape[0]) @ white
-    strength = jnp.sum(ell**2, axis=0)
-    found = jnp.mean(e**2 * strength)
-    # A step in which hardly any sample is drawn keeps its jumps as they are, within a tenth.
-    scale = jnp.sqrt(variance * jnp.mean(strength) / jnp.where(found > 0, found, 1.0))
-    return mean + (jnp.where(found > 0, jnp.clip(scale, 0.9, 1.1), 0.0) * e).astype(Z.dtype)
+    e = (e - (white @ e / M) @ white) / jnp.sqrt(1 - leverage)
+    return mean + e.astype(Z.dtype)
 
 
 def step(
@@ -152,8 +150,8 @@ def step(
     slope = _each(lambda a, b, c: fields.force_r(problem, time, a, b, c))(r, r_star, side.z).astype(dtype)
     increments, Z = noise.increments(algorithm, side.increments, keys.increments, grid, i, delta)
     Z = Z.astype(dtype)
-    if algorithm.independent:
-        Z = _match(Z, dt.astype(dtype), algorithm.variance(t, dt, delta), ell, w, side.basis)
+    if algorithm.gaussian:
+        Z = _match(Z, dt.astype(dtype), ell, w, side.basis)
     seen = {
         f"train_{name}": jnp.mean(_each(fn)(r, r_star, side.z)).astype(jnp.float64)
         for name, fn in (observables.on_samples(problem) | dict(setup.metrics)).items()
