@@ -208,7 +208,7 @@ def test_solve_takes_the_dmft_solver_where_nothing_exact_is_known(example, tmp_p
     # the same file drives the simulation: SGD has a step of its own and leaves dt to the solver
     assert run("simulate", path, "-o", tmp_path / "runs.nc", "--dim", 100, "--trials", 4).exit_code == 0
     assert run("compare", tmp_path / "theory.nc", tmp_path / "runs.nc", "--within", 6).exit_code == 0
-    bad = run("solve", path, "-o", tmp_path / "b.nc", "--dt", 50)
+    bad = run("solve", path, "-o", tmp_path / "b.nc", "--dt", -1)
     assert bad.exit_code == 2
     assert "dt" in bad.stderr
 

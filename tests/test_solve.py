@@ -116,6 +116,7 @@ def test_particles_and_linear_algebra_agree():
     assert_same(known, particles)
 
 
+@pytest.mark.slow
 def test_particles_by_probes_and_by_tangents_agree():
     problem = logistic(penalty=sl.Quartic(0.5), teacher=sl.SparseNormal(0.2, 2.0))
     one = sl.solve(problem, sl.SGF(0.5), t_max=2.0, dt=0.1, seed=10, kernels=True)
