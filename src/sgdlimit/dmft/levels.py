@@ -55,7 +55,7 @@ class Curves:
 def _flat(part: Any) -> np.ndarray:
     """(replicas, blocks, B, …) → (replicas, rows, …)."""
     values = np.asarray(part)
-    return values.reshape(values.shape[0], -1, *values.shape[3:])
+    return values.reshape(values.shape[0], values.shape[1] * values.shape[2], *values.shape[3:])
 
 
 def _square(part: Any, rows: int) -> np.ndarray:
