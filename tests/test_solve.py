@@ -346,6 +346,10 @@ BAD = {
     "metric": ({"t_max": 1.0, "metrics": {"a": lambda r: r}}, "metrics"),
     "shape": ({"t_max": 1.0, "weight_metrics": {"a": lambda a, b: jnp.ones(3)}}, "scalar"),
     "name": ({"t_max": 1.0, "metrics": {"norm": lambda r, s, z: r}}, "identifier"),
+    "stderr": ({"t_max": 1.0, "weight_metrics": {"norm_stderr": lambda a, b: a}}, "identifier"),
+    "none": ({"t_max": 1.0, "metrics": {"a": lambda r, s, z: None}}, "scalar"),
+    "long": ({"t_max": 1e9, "dt": 0.1}, "steps"),
+    "word": ({"t_max": 1.0, "dtype": np.dtype("float32")}, "dtype"),
     "damping": ({"t_max": 1.0, "damping": 2.0}, "damping"),
     "both": ({"t_max": 1.0, "method": "fixed-point", "extrapolate": True}, "march"),
 }
@@ -367,6 +371,37 @@ def test_what_has_no_theory_is_refused():
         sl.solve(logistic(), sl.SGD(0.5), t_max=1.0, response="paper")
     with pytest.raises(sl.InputError, match="algorithm"):
         sl.solve(logistic(), "sgd", t_max=1.0)
+    with pytest.raises(sl.InputError, match="would be drawn"):
+        sl.solve(logistic(1e5), sl.SGD(0.4), t_max=1.0)
+    late = sl.VectorField(lambda r, r_star, z, t: t * jnp.sign(r - r_star))
+    with pytest.raises(sl.InputError, match="jumps"):
+        sl.solve(dataclasses.replace(logistic(), loss=late), sl.SGF(0.4), t_max=1.0)
+
+
+def test_discrete_algorithms_record_at_times_and_step_by_dt():
+    """As in a simulation: `times` say when to look, `dt` (0.05) is the step."""
+    seldom = sl.solve(logistic(), sl.ProportionalSGD(0.3), times=[0.0, 0.5, 1.0], seed=23)
+    often = sl.solve(logistic(), sl.ProportionalSGD(0.3), t_max=1.0, seed=23)
+    np.testing.assert_array_equal(seldom["norm"], often["norm"][[0, 10, 20]])
+
+
+def test_without_a_teacher():
+    """Labels from noise alone, from a random start: least squares has the same curves and no overlap."""
+    problem = square(teacher=None, labels=sl.Noise(), noise=sl.Normal(1.0), init=sl.Normal(1.0))
+    solution = sl.solve(problem, sl.SGF(0.4), t_max=1.0, dt=0.1, extrapolate=True, seed=24)
+    exact = sl.least_squares(problem, sl.SGF(0.4), times=solution.time)
+    assert "overlap" not in solution
+    for name in ("train_error", "test_error", "norm"):
+        value, error = solution.curve(name)
+        assert np.max(np.abs(value - exact[name]) / (error + 1e-9)) < 3, name
+
+
+def test_a_diverged_solution_can_be_saved(tmp_path):
+    problem = square(1.0, penalty=sl.Quartic(1.0), init=sl.Normal(3.0))
+    with pytest.warns(sl.DivergenceWarning):
+        out = sl.solve(problem, sl.SGD(0.5), t_max=1.0, dt=0.05)
+    assert out.status == "diverged"
+    assert sl.load(out.save(tmp_path / "d.nc")).message == out.message
 
 
 @pytest.mark.parametrize(
@@ -376,6 +411,7 @@ def test_what_has_no_theory_is_refused():
         lambda r, y: jnp.maximum(0.0, -y * r),
         lambda r, y: jnp.abs(r - y),
         lambda r, y: 0.5 * r**2 + 1e-2 * jnp.abs(r - y),
+        lambda r, y: jnp.sqrt((r - y) ** 2),
     ],
 )
 def test_gradients_that_jump_are_refused(loss):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..algorithms import SGF, Algorithm, GradientFlow
+from ..algorithms import SGD, SGF, Algorithm, GradientFlow, ShuffledSGD
 from ..errors import flag, reject
 from ..problem import (
     Exponential,
@@ -28,6 +28,8 @@ SMOOTH = (Square, Logistic, Exponential, Huber, SmoothHinge, NoPenalty, Ridge, Q
 """Losses and penalties whose gradients are known to be continuous; all others are looked at."""
 MEMORY_SHARE = 0.7
 """Part of the machine's memory that histories may take."""
+FEWEST_DRAWS = 64
+"""Draws of samples, over the whole march of a replica, below which SGD's own noise is not seen."""
 LINES = 64
 """Random lines along which forces are searched for jumps."""
 CELLS = 256
@@ -71,9 +73,9 @@ def _jump(fn: Any, start: Any) -> tuple[Any, Any]:
 
 
 @jax.jit
-def _jumps(problem: Problem, w: Any, z: Any) -> tuple[Any, Any]:
-    """Relative jumps of ℓ and h, and their places."""
-    m, t = problem.width, jnp.zeros(())
+def _jumps(problem: Problem, w: Any, z: Any, t: Any) -> tuple[Any, Any]:
+    """Relative jumps of ℓ and h at time t, and their places."""
+    m = problem.width
     force = jax.vmap(lambda a, b, c: _jump(lambda v: fields.force(problem, t, v, b, c), a))
     drift = jax.vmap(lambda a: _jump(lambda v: fields.drift(problem, t, v), a))
     # off the lattice of round numbers, where a kink would fall on the edge of a cell
@@ -109,7 +111,8 @@ def check_fields(problem: Problem, algorithm: Any, grid: np.ndarray) -> float:
     some = np.unique([*some, int(np.argmax(np.diff(grid)))])
     with jax.enable_x64(True):
         if not isinstance(problem.loss, SMOOTH) or not isinstance(problem.penalty, SMOOTH):
-            _refuse_jumps(*_jumps(problem, w[:LINES], z[:LINES]))
+            for t in (grid[0], grid[-1] / 2, grid[-1]):  # a field of time may begin without its jump
+                _refuse_jumps(*_jumps(problem, w[:LINES], z[:LINES], t))
         if algorithm.discrete:
             return 0.0
         gamma, stiff = _curvature(problem, w, z, grid[some])
@@ -129,7 +132,7 @@ def _refuse_jumps(force: Any, drift: Any) -> None:
         ("loss", force, "smooth the loss there (sl.SmoothHinge, sl.Huber, a softplus)"),
         ("penalty", drift, "smooth the penalty there (sl.SmoothL1)"),
     ):
-        sizes = np.asarray(sizes)
+        sizes = np.nan_to_num(np.asarray(sizes), nan=np.inf)  # a derivative that is not a number is no derivative
         if np.max(sizes) > 1e-6:
             where = float(np.asarray(places)[np.argmax(sizes)])
             why = f"the theory needs its derivative, which autodiff would take for zero; {remedy}"
@@ -156,6 +159,9 @@ def check_choices(
     flag("kernels", kernels)
     if problem.infinite_data:
         raise reject("sample_ratio", "inf", "this theory is for finite δ; with infinite data use sl.online")
+    for argument, value in (("response", response), ("method", method), ("dtype", dtype)):
+        if not isinstance(value, str):
+            raise reject(argument, repr(value), "it must be a word, such as the default")
     if response not in ("probes", "exact", "paper"):
         raise reject("response", response, "it must be 'probes', 'exact' or 'paper'")
     if response == "paper" and not isinstance(algorithm, SGF | GradientFlow):
@@ -188,3 +194,14 @@ def check_memory(setup: Any, problem: Problem, replicas: int) -> None:
             f"{rows} steps of so many samples need {total / 2**30:.1f} GiB, of which {memory / 2**30:.1f} are there; "
             "take fewer samples, a larger dt, or dtype='float32'",
         )
+
+
+def check_draws(algorithm: Algorithm, problem: Problem, per_replica: int, t_max: float) -> None:
+    """Refuse a law whose samples are hardly ever drawn: its noise would be missed, and no spread would tell."""
+    if not isinstance(algorithm, SGD | ShuffledSGD) or algorithm.temperature == 0:
+        return
+    draws = per_replica * t_max / (float(algorithm.temperature) * problem.sample_ratio)
+    if draws < FEWEST_DRAWS:
+        name = type(algorithm).__name__
+        why = f"up to t = {t_max:g} only {draws:.2g} samples of a replica would be drawn (rate 1/τδ)"
+        raise reject("samples", per_replica, f"{why}; take more samples, or sl.SGF in place of {name}")

@@ -65,11 +65,17 @@ def _square(part: Any, rows: int) -> np.ndarray:
     return values.reshape(values.shape[0], size, size, *values.shape[5:])[:, :rows, :rows]
 
 
+CHECKED = ("train_loss", "train_error", "norm", "overlap", "Gamma")
+"""What must stay finite; a user's own metric may be what it likes."""
+
+
 def _sound(records: dict[str, Any], first: int, last: int) -> tuple[int, str]:
     """How many of the steps up to `last` are sound, and what is wrong with the next."""
     for i in range(first, last):
-        for name, values in records.items():
-            here = values[:, i]
+        for name in CHECKED:
+            if name not in records:
+                continue
+            here = records[name][:, i]
             if not np.all(np.isfinite(here)):
                 return i, f"{name} is not finite"
             if name == "norm" and np.max(np.abs(here), initial=0.0) > BOUND:
@@ -151,18 +157,25 @@ def _diagnostics(state: State, rows: int) -> dict[str, Any]:
     factors = [weights.factor] + ([weights.factor_C] if hasattr(weights, "factor_C") else [])
     return {
         "clipped_pivots": int(sum(np.sum(np.asarray(f.clipped)) for f in factors)),
-        "smallest_pivot": float(min(np.min(np.asarray(f.smallest)) for f in factors)),
+        "smallest_pivot": _number(min(np.min(np.asarray(f.smallest)) for f in factors)),
         "smallest_eigenvalue": _smallest(np.asarray(state.data.forces)),
-        "largest_response": float(np.max(_flat(state.records["largest_response"])[:, :rows], initial=0.0)),
+        "largest_response": _number(np.max(_flat(state.records["largest_response"])[:, :rows], initial=0.0)),
     }
 
 
-def _smallest(forces: Any) -> float:
+def _number(value: Any) -> float | None:
+    """A number that a file can hold; None after a divergence."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _smallest(forces: Any) -> float | None:
     """Smallest eigenvalue of the correlation matrix of the forces of the first replica, over its first steps."""
     rows = np.asarray(forces[0], dtype=np.float64).reshape(-1, forces.shape[-1])[:EIGENVALUES]
-    size = np.linalg.norm(rows, axis=1)
-    rows = rows[size > 0] / size[size > 0, None]
-    return float(np.linalg.eigvalsh(rows @ rows.T)[0]) if len(rows) else 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.linalg.norm(rows, axis=1)
+        live = (size > 0) & np.isfinite(size)
+        rows = rows[live] / size[live, None]
+    return float(np.linalg.eigvalsh(rows @ rows.T)[0]) if len(rows) else None
 
 
 CONVERGED = 1e-3
@@ -210,6 +223,8 @@ def iterate(job: Job, level: Level, damping: float, iterations: int, bar: Progre
     }
     if setup.kernels:
         records |= two_time
-    diagnostics = {"iterations": count, "last_change": change}
-    reason = "" if change < CONVERGED else f"no fixed point after {count} iterations: C_θ still changes by {change:.2g}"
-    return Curves(records, {}, rows if np.isfinite(change) else 0, reason, diagnostics, compiling)
+    diagnostics = {"iterations": count, "last_change": _number(change)}
+    sound, reason = _sound(records, 0, rows)
+    if sound == rows and not change < CONVERGED:
+        reason = f"no fixed point after {count} iterations: C_θ still changes by {change:.2g}"
+    return Curves(records, {}, sound, reason, diagnostics, compiling)

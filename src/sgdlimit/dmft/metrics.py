@@ -1,5 +1,6 @@
 """The user's own averages ψ(r, r*, z) and ψ(θ, θ*), in canonical shapes and checked before any work."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -9,6 +10,10 @@ import jax.numpy as jnp
 
 from ..errors import reject
 from ..problem import Problem, fields, observables
+
+TAKEN = {*observables.UNITS, "loss", "error", "R_ell_equal", "largest_response"}
+TAKEN |= {"student", "student_", "teacher", "earlier", "snapshot", "sample", "coordinate"}
+TAKEN_PATTERN = re.compile("^(train|test)_|_(stderr|step_error)$")
 
 Named = tuple[tuple[str, Callable[..., Any]], ...]
 
@@ -60,18 +65,17 @@ def _checked(argument: str, metrics: Any, kind: Any, shapes: tuple[Any, ...], ta
         raise reject(argument, repr(metrics), "it must be a mapping from names to functions")
     out = []
     for name, fn in metrics.items():
-        taken = name in observables.UNITS or name in ("loss", "error")
-        if not isinstance(name, str) or not name.isidentifier() or taken:
+        if not isinstance(name, str) or not name.isidentifier() or name in TAKEN or TAKEN_PATTERN.search(name):
             raise reject(argument, repr(name), "a name must be an identifier that is not in use, such as 'margin'")
         here = f"{argument}[{name!r}]"
         if not callable(fn):
             raise reject(here, repr(fn), f"it must be a function of {takes}")
         try:
-            shape = jnp.shape(jax.eval_shape(kind(fn), *shapes))
+            out = jax.eval_shape(kind(fn), *shapes)
         except Exception as error:
             first = (str(error).strip().splitlines() or [""])[0]
             raise reject(here, first, f"it must run on {takes} and be written in jax.numpy") from error
-        if shape != ():
-            raise reject(here, f"a result of shape {shape}", f"it must return a scalar of {takes}")
+        if getattr(out, "shape", None) != () or jnp.issubdtype(out.dtype, jnp.complexfloating):
+            raise reject(here, f"a result {out}", f"it must return a real scalar of {takes}")
         out.append((name, kind(fn)))
     return tuple(out)

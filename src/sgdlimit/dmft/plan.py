@@ -12,6 +12,7 @@ from ..errors import real, reject
 
 DEFAULT_STEP = 0.05
 """γ where the user names none: as in the paper's experiment."""
+MOST_STEPS = 1e5
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Numbers of blocks that histories are allocated for; a march of another length need not compile anew."""
 
@@ -30,14 +31,21 @@ def steps(algorithm: Algorithm, t_max: Any, times: Any, dt: Any, even: bool) -> 
     if times is None:
         last = grid.resolve(t_max)[-1]
         dt = DEFAULT_STEP if dt is None else dt
+        if last / dt > MOST_STEPS:
+            raise reject(
+                "dt", dt, f"that is {last / dt:.2g} steps up to t = {last:g}; at most {MOST_STEPS:g} are possible"
+            )
         if algorithm.discrete:  # whole updates of the given length
-            count = max(1, round(last / dt))
+            count = round(last / dt)
+            if count < 1:
+                raise reject("t_max", last, f"it is shorter than one update of dt = {dt:g}")
             return Steps(np.arange(count + 1) * dt, np.arange(count + 1))
         count = math.ceil(last / dt - 1e-9)
         count += count % 2 if even else 0
         return Steps(np.linspace(0.0, last, count + 1), np.arange(count + 1))
     wanted = grid.resolve(t_max, times)
-    if algorithm.discrete and dt is not None:
+    if algorithm.discrete:  # times are when to record; the step is the algorithm's own
+        dt = DEFAULT_STEP if dt is None else dt
         record = np.unique(np.round(wanted / dt).astype(int))
         if record[-1] < 1:
             raise reject("times", wanted, f"the last lies before the first update, at dt = {dt:g}")
@@ -45,6 +53,8 @@ def steps(algorithm: Algorithm, t_max: Any, times: Any, dt: Any, even: bool) -> 
     knots = np.unique(np.concatenate([[0.0], wanted]))
     if dt is None:
         full = knots
+    elif knots[-1] / dt > MOST_STEPS:
+        raise reject("dt", dt, f"that is {knots[-1] / dt:.2g} steps; at most {MOST_STEPS:g} are possible")
     else:
         parts = [np.linspace(a, b, math.ceil((b - a) / dt - 1e-9) + 1)[:-1] for a, b in pairwise(knots)]
         full = np.concatenate([*parts, knots[-1:]])

@@ -48,5 +48,7 @@ def curves(
     fine = jnp.asarray(padded(grid, setup.blocks * block))
     keys = jax.tree.map(lambda stream: stream[0], march.make_keys(key, 1))
     state = march.trace(problem, algorithm, setup, Grid(fine, 1), second_moments(problem), keys, steps)
-    flat = {name: part.reshape(setup.blocks * block, *part.shape[2:])[: steps + 1] for name, part in state.records.items()}
+    flat = {
+        name: part.reshape(setup.blocks * block, *part.shape[2:])[: steps + 1] for name, part in state.records.items()
+    }
     return {name: part for name, part in flat.items() if name != "largest_response"}

@@ -24,7 +24,7 @@ from ..results.provenance import provenance
 from . import march
 from . import metrics as own
 from . import plan as planning
-from .checks import check_choices, check_fields, check_memory, check_samples
+from .checks import check_choices, check_draws, check_fields, check_memory, check_samples
 from .levels import Curves, Job, iterate, march_along
 from .march import Setup
 from .plan import Level
@@ -113,6 +113,7 @@ def solve(
     per_replica = -(-samples // (replicas * GROUP)) * GROUP
     block = block_size(per_replica, problem.width)
     check_samples(samples, per_replica, replicas, rows, block, problem)
+    check_draws(algorithm, problem, per_replica, float(base.times[-1]))
     check_start(problem)
     strain = check_fields(problem, algorithm, base.times)
     fine, levels = planning.levels(base, extrapolate, doubled=2 * strain < 1)
