@@ -59,7 +59,7 @@ def test_logistic_at_high_temperature(algorithm, value):
     problem = logistic()
     solution = sl.solve(problem, algorithm, t_max=5.0, dt=0.05, samples=65536, extrapolate=True)
     step = {} if isinstance(algorithm, sl.SGD) else {"dt": 0.0125}
-    runs = sl.simulate(problem, algorithm, dim=4096, trials=6, times=np.linspace(0.5, 5, 10), seed=1, **step)
+    runs = sl.simulate(problem, algorithm, dim=4096, trials=14, times=np.linspace(0.5, 5, 10), seed=16, **step)
     print(solution["train_error"][-1], solution["train_error_stderr"][-1], runs["train_error"][:, -1].mean())
     assert_report(sl.compare(solution, runs, CURVES), 3.0)
     assert_within(solution["train_error"][-1] - value, np.hypot(solution["train_error_stderr"][-1], 0.001))
@@ -119,7 +119,7 @@ def test_committees(width, teacher_width):
     )  # fmt: skip
     algorithm = sl.SGD(0.5, batch_size=2)
     solution = sl.solve(problem, algorithm, t_max=3.0, dt=0.05, samples=65536, extrapolate=True)
-    runs = sl.simulate(problem, algorithm, dim=2000, trials=12, times=np.linspace(0.3, 3, 10), seed=5)
+    runs = sl.simulate(problem, algorithm, dim=2000, trials=30, times=np.linspace(0.3, 3, 10), seed=15)
     assert_report(sl.compare(solution, runs, CURVES), 4.0)
 
 
