@@ -71,11 +71,11 @@ def _checked(argument: str, metrics: Any, kind: Any, shapes: tuple[Any, ...], ta
         if not callable(fn):
             raise reject(here, repr(fn), f"it must be a function of {takes}")
         try:
-            out = jax.eval_shape(kind(fn), *shapes)
+            result = jax.eval_shape(kind(fn), *shapes)
         except Exception as error:
             first = (str(error).strip().splitlines() or [""])[0]
             raise reject(here, first, f"it must run on {takes} and be written in jax.numpy") from error
-        if getattr(out, "shape", None) != () or jnp.issubdtype(out.dtype, jnp.complexfloating):
-            raise reject(here, f"a result {out}", f"it must return a real scalar of {takes}")
+        if getattr(result, "shape", None) != () or jnp.issubdtype(result.dtype, jnp.complexfloating):
+            raise reject(here, f"a result {result}", f"it must return a real scalar of {takes}")
         out.append((name, kind(fn)))
     return tuple(out)
