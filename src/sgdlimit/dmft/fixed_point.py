@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from ..limits.averages import root
 from ..problem import Problem, fields, observables
 from .data_side import Keys
-from .weights import Teacher, whiten
+from .weights import Teacher, draw_start
 
 AT_ONCE = 128
 """Samples whose tangents (P × P each) are held at the same time."""
@@ -118,8 +118,7 @@ def _sweep(
     star = (x @ r_star.T / M - drive @ kernels.C[:P, P:]) @ teacher.inverse
     # 4. Paths of θ and their tangents
     N = setup.particles
-    drawn = jnp.concatenate(problem.sample_weights(keys.weights, N), axis=1).astype(jnp.float64)
-    both = teacher.root @ whiten(drawn, teacher.root).T
+    both = teacher.root @ draw_start(problem, keys.weights, N)
     theta_0, theta_star = both[:m], both[m:]
     jumps = (root(covariance) @ jax.random.normal(keys.path, (P, N))).reshape(rows, m, N)
     pulls = drive.reshape(rows, m, rows, m)

@@ -163,8 +163,7 @@ class Linear(WeightSide):
     def draw(self, problem: Problem, setup: Any, teacher: Teacher, keys: Keys, state: LinearState, at: Any) -> Any:
         """Joint draws of θ at the steps `at` and of θ*: (times, m, N) and (k, N)."""
         m, N, dtype = problem.width, setup.particles, jnp.dtype(setup.dtype)
-        drawn = jnp.concatenate(problem.sample_weights(keys.weights, N), axis=1).astype(jnp.float64)
-        start = whiten(drawn, teacher.root).T.astype(dtype)
+        start = draw_start(problem, keys.weights, N).astype(dtype)
         row = jax.vmap(lambda past, i: history.get(past, i).astype(dtype), in_axes=(None, 0))
         W, W_start = row(state.W, at), row(state.W_start, at)
 
@@ -209,8 +208,7 @@ class Particles(WeightSide):
         """θ_0 = θ⁰."""
         m, k, N = problem.width, problem.k, setup.particles
         shape, dtype = (setup.blocks, setup.block), jnp.dtype(setup.dtype)
-        drawn = jnp.concatenate(problem.sample_weights(keys.weights, N), axis=1).astype(jnp.float64)
-        coordinates = whiten(drawn, teacher.root).T.astype(dtype)
+        coordinates = draw_start(problem, keys.weights, N).astype(dtype)
         kernel, row = history.empty_kernel(*shape, m), history.empty(*shape, m, m)
         return ParticleState(
             R=kernel,
@@ -329,13 +327,13 @@ class Particles(WeightSide):
         return theta, teacher.root[problem.width :].astype(theta.dtype) @ state.basis
 
 
-def whiten(drawn: Any, root: Any) -> Any:
-    """Coordinates `start` (N, m+k) of drawn rows (θ⁰, θ*), with exactly unit second moments on the live directions.
+def draw_start(problem: Problem, key: Any, count: int) -> Any:
+    """Coordinates `start` (m+k, N) of drawn (θ⁰, θ*), with exactly unit second moments on the live directions.
 
     The particles are root · start: their second moments are those of the law, whatever was drawn.
     """
-    values, vectors = jnp.linalg.eigh(drawn.T @ drawn / drawn.shape[0])
+    drawn = jnp.concatenate(problem.sample_weights(key, count), axis=1).astype(jnp.float64)
+    values, vectors = jnp.linalg.eigh(drawn.T @ drawn / count)
     kept = values > 1e-12 * jnp.max(jnp.abs(values), initial=1e-300)
     power = jnp.where(kept, jnp.where(kept, values, 1.0) ** -0.5, 0.0)
-    symmetric = (vectors * power) @ vectors.T  # observed^{-1/2}
-    return drawn @ symmetric
+    return (drawn @ ((vectors * power) @ vectors.T)).T
