@@ -120,6 +120,8 @@ def from_words(room: str, words: Any, where: str, folder: Path | None = None) ->
 def _argument(where: str, key: str, value: Any, folder: Path | None) -> Any:
     if key == "loss" and (isinstance(value, dict) or (isinstance(value, str) and ":" not in value)):
         return from_words("loss", value, where, folder)
+    if key == "batch_share":
+        return from_words("schedule", value, where, folder)
     if key in ("fn", "predict", "error", "activation", "loss"):
         return None if value is None else function(where, value, folder)
     if isinstance(value, str) and value in ("inf", "-inf"):

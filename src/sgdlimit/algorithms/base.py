@@ -6,15 +6,19 @@ The theory and the simulation take the same object.
 """
 
 import abc
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._tree import settle
 from ..errors import instance, real, reject
-from ..problem import Problem, fields
+from ..problem import Constant, Problem, fields
 from ..problem.entries import Entries
+from ..problem.problem import check_schedule
+from ..problem.schedules import ScheduleLike
 
 
 class Batch(NamedTuple):
@@ -77,6 +81,8 @@ class Algorithm(abc.ABC):
     """The grid step is the algorithm's own step, not a discretisation."""
     multi_pass_only: ClassVar[bool]
     """Meaningless without a stored training set (δ = ∞)."""
+    batch_share: ScheduleLike = Constant()
+    """Share of the batch in use at time t; a field of the algorithms that can change it."""
 
     # --- the increment law (theory) ---
 
@@ -99,7 +105,31 @@ class Algorithm(abc.ABC):
     @property
     @abc.abstractmethod
     def noise_temperature(self) -> Any:
-        """τ of the diffusion that the algorithm has in the online and least-squares limits."""
+        """τ of the diffusion that the algorithm has in the online and least-squares limits, at its full batch."""
+
+    # --- a batch that changes in time ---
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the batch, and with it the temperature, changes in time."""
+        return not isinstance(self.batch_share, Constant)
+
+    def used(self, t: Any) -> Any:
+        """B(t): how many of the B = `rows` samples of a batch are used, at least one; the share itself if B is None."""
+        share, size = self.batch_share(t), self.rows
+        return share if size is None else jnp.clip(jnp.round(size * share), 1, size)
+
+    def portion(self, t: Any) -> Any:
+        """B(t)/B."""
+        return self.used(t) / (self.rows or 1)
+
+    def temperature_at(self, t: Any) -> Any:
+        """τ(t) = η/B(t) = τB/B(t): the learning rate stays, the noise of a smaller batch is larger.
+
+        Increments over [t, t + γ] take it at t + γ/2. τ(t) is no part of the process, so that Itô asks for no left
+        point; and increments live on the finest grid, where extrapolation would not see an error of first order.
+        """
+        return self.noise_temperature / self.portion(t) if self.scheduled else self.noise_temperature
 
     # --- the finite-size update (simulation) ---
 
@@ -182,3 +212,37 @@ def settle_temperature(algorithm: Any) -> None:
     """Check and store τ."""
     name = f"{type(algorithm).__name__}.temperature"
     settle(algorithm, temperature=real(name, algorithm.temperature, least=0, why="τ = η/B must be a number ≥ 0"))
+
+
+def settle_share(algorithm: Any) -> None:
+    """Check the schedule of the batch: what it is, not yet its values."""
+    name = f"{type(algorithm).__name__}.batch_share"
+    check_schedule(name, algorithm.batch_share)
+    if algorithm.scheduled and algorithm.rows == 1:
+        raise reject(
+            name, type(algorithm.batch_share).__name__, "a batch of 1 has no share; give batch_size, the largest"
+        )
+
+
+SHARE_TIMES = 1025
+"""Times at which a share is looked at before any work, besides those that are recorded."""
+
+
+@jax.jit
+@partial(jax.vmap, in_axes=(None, 0))
+def _shares(schedule: Any, t: Any) -> Any:
+    return schedule(t) * jnp.ones(())
+
+
+def check_share(algorithm: Algorithm, times: np.ndarray) -> None:
+    """Refuse a share of the batch that leaves (0, 1] up to the last time."""
+    if not algorithm.scheduled:
+        return
+    t = np.union1d(np.linspace(0.0, times[-1], SHARE_TIMES), times)
+    with jax.enable_x64(True):
+        share = np.asarray(_shares(algorithm.batch_share, t))
+    bad = ~((share > 0) & (share <= 1 + 1e-12))
+    if np.any(bad):
+        where = int(np.argmax(bad))
+        why = "the share of the batch must lie in (0, 1] at all times: divide it by its maximum, and raise batch_size"
+        raise reject(f"{type(algorithm).__name__}.batch_share", f"{share[where]:.4g} at t = {t[where]:.4g}", why)

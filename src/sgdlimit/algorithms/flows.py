@@ -1,14 +1,15 @@
 """Continuous-time algorithms: gradient flow and stochastic gradient flow."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
 
 from .._tree import tree
-from ..problem import Problem
-from .base import Algorithm, Weighted, drifts, forces, needs_data, settle_temperature
+from ..problem import Constant, Problem
+from ..problem.schedules import ScheduleLike
+from .base import Algorithm, Weighted, drifts, forces, needs_data, settle_share, settle_temperature
 
 
 @final
@@ -79,9 +80,13 @@ class GradientFlow(Algorithm):
 @tree
 @dataclass(frozen=True)
 class SGF(Weighted):
-    """Stochastic gradient flow at temperature τ (`eq:sgf`): Z_i = γ_i + sqrt(τδγ_i) N(0, 1). Euler–Maruyama."""
+    """Stochastic gradient flow at temperature τ (`eq:sgf`): Z_i = γ_i + sqrt(τδγ_i) N(0, 1). Euler–Maruyama.
+
+    `batch_share`, a schedule with values in (0, 1], makes the temperature τ(t) = τ/share(t).
+    """
 
     temperature: float
+    batch_share: ScheduleLike = field(default_factory=Constant)
 
     independent: ClassVar[bool] = True
     gaussian: ClassVar[bool] = True
@@ -90,6 +95,7 @@ class SGF(Weighted):
 
     def __post_init__(self) -> None:
         settle_temperature(self)
+        settle_share(self)
 
     def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
         """The shape alone."""
@@ -102,7 +108,7 @@ class SGF(Weighted):
 
     def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
         """τδγ."""
-        return self.temperature * sample_ratio * dt
+        return self.temperature_at(t + dt / 2) * sample_ratio * dt
 
     @property
     def noise_temperature(self) -> Any:

@@ -1,6 +1,6 @@
 """SGD with small batches: fresh draws, and reshuffled epochs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, final
 
@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from .._tree import settle, static, tree
 from ..errors import reject, whole
-from ..problem import Problem
-from .base import Algorithm, drifts, forces, settle_temperature
+from ..problem import Constant, Problem
+from ..problem.schedules import ScheduleLike
+from .base import Algorithm, drifts, forces, settle_share, settle_temperature
 
 FLOYD_LIMIT = 1024
 """Batch size up to which Floyd's sampling (B² comparisons) is used; beyond it, n random numbers are sorted."""
@@ -26,6 +27,7 @@ class MiniBatch(Algorithm):
         settle_temperature(self)
         name = f"{type(self).__name__}.batch_size"
         settle(self, batch_size=whole(name, self.batch_size, least=1, why="B must be a whole number ≥ 1"))
+        settle_share(self)
 
     @property
     def noise_temperature(self) -> Any:
@@ -46,10 +48,14 @@ class MiniBatch(Algorithm):
         return ()
 
     def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
-        """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B), `eq:sgd_planted`."""
+        """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B), `eq:sgd_planted`; of a batch that is used in part, the first B(t) rows."""
         batch, problem = data.batch(draw, key), data.problem
         ell = forces(problem, t, batch.X @ theta, batch)
-        gradient = drifts(problem, t, theta) / theta.shape[0] + batch.X.T @ ell / self.batch_size
+        count = self.batch_size
+        if self.scheduled:
+            count = self.used(t)
+            ell = jnp.where((jnp.arange(self.batch_size) < count)[:, None], ell, 0.0)
+        gradient = drifts(problem, t, theta) / theta.shape[0] + batch.X.T @ ell / count
         return theta - self.temperature * self.batch_size * gradient, state
 
     def check_simulation(self, problem: Problem, samples: int) -> None:
@@ -66,7 +72,10 @@ class MiniBatch(Algorithm):
 
 
 def without_replacement(key: Any, draws: int, samples: int, count: int) -> Any:
-    """Independent uniform random subsets of {0, …, samples−1}, each of size `count`: shape (draws, count)."""
+    """Independent uniform random subsets of {0, …, samples−1}, each of size `count`: shape (draws, count).
+
+    Their order is not random: Floyd's last place holds the largest number most often. See `in_random_order`.
+    """
     if count > FLOYD_LIMIT:
         keys = jax.random.split(key, draws)
         return jax.lax.map(lambda k: jax.random.permutation(k, samples)[:count], keys)
@@ -81,6 +90,13 @@ def without_replacement(key: Any, draws: int, samples: int, count: int) -> Any:
         return chosen.at[i].set(jnp.where(taken, last[i], picks[i]))
 
     return jax.lax.fori_loop(0, count, place, jnp.full((count, draws), -1, dtype=jnp.int32)).T
+
+
+def in_random_order(key: Any, draws: int, samples: int, count: int) -> Any:
+    """The same subsets, each in a uniformly random order, so that its first b rows are a uniform subset of size b."""
+    choice, order = jax.random.split(key)
+    rows = without_replacement(choice, draws, samples, count)
+    return jax.random.permutation(order, rows, axis=1, independent=True)
 
 
 SMALL_RATE = 8.0
@@ -129,10 +145,13 @@ class SGD(MiniBatch):
     """SGD as in `eq:sgd`: a fresh batch of B samples every step, learning rate η = τB.
 
     In the limit a sample is drawn at rate 1/(τδ) and each draw moves Z by τδ: Z_i = τδ·Poisson(γ_i/(τδ)).
+    `batch_share`, a schedule with values in (0, 1], uses B(t) = round(B·share(t)) ≥ 1 samples of a batch at the same
+    learning rate: B is the largest batch, τ its temperature, and τ(t) = τB/B(t).
     """
 
     temperature: float
     batch_size: int = static(default=1)
+    batch_share: ScheduleLike = field(default_factory=Constant)
 
     independent: ClassVar[bool] = True
     gaussian: ClassVar[bool] = False
@@ -145,18 +164,19 @@ class SGD(MiniBatch):
 
     def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
         """Z = τδ·Poisson(γ/(τδ)); γ where τ = 0."""
-        jump = self.temperature * sample_ratio
+        jump = self.temperature_at(t + dt / 2) * sample_ratio
         safe = jnp.where(jump > 0, jump, 1.0)
         count = poisson(dt / safe, key, state.shape)
         return state, jnp.where(jump > 0, safe * count, dt * state)
 
     def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
         """τδγ, as for SGF."""
-        return self.temperature * sample_ratio * dt
+        return self.temperature_at(t + dt / 2) * sample_ratio * dt
 
     def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
         """Rows of `count` batches, each drawn without replacement."""
-        return without_replacement(jax.random.fold_in(key, first), count, samples, self.batch_size)
+        draw = in_random_order if self.scheduled else without_replacement
+        return draw(jax.random.fold_in(key, first), count, samples, self.batch_size)
 
 
 @final

@@ -118,16 +118,20 @@ def simulate_specification(specification: Specification) -> Any:
     return simulate(specification.problem, specification.algorithm, **specification.arguments(keys))
 
 
+def _parameter(field: Any) -> str:
+    """A field as it stands in a signature."""
+    if field.default_factory is not dataclasses.MISSING:
+        return f"{field.name}={describe.short(field.default_factory())}"
+    return field.name if field.default is dataclasses.MISSING else f"{field.name}={describe.short(field.default)}"
+
+
 def list_models(name: str | None) -> str:
     """Every model with its parameters and its one-line meaning, or one of them in full."""
     lines = []
     for room in describe.ROOMS:
         found = []
         for label, cls in describe.models(room).items():
-            parameters = ", ".join(
-                f.name if f.default is dataclasses.MISSING else f"{f.name}={describe.short(f.default)}"
-                for f in dataclasses.fields(cls)
-            )
+            parameters = ", ".join(_parameter(f) for f in dataclasses.fields(cls))
             meaning = inspect.cleandoc(cls.__doc__ or "")
             if name is None:
                 found.append(f"  {label}({parameters})\n      {meaning.splitlines()[0]}")

@@ -196,11 +196,14 @@ def check_memory(setup: Any, problem: Problem, replicas: int) -> None:
         )
 
 
-def check_draws(algorithm: Algorithm, problem: Problem, per_replica: int, t_max: float) -> None:
+def check_draws(algorithm: Algorithm, problem: Problem, per_replica: int, times: np.ndarray) -> None:
     """Refuse a law whose samples are hardly ever drawn: its noise would be missed, and no spread would tell."""
     if not isinstance(algorithm, SGD | ShuffledSGD) or algorithm.temperature == 0:
         return
+    t_max = float(times[-1])
     draws = per_replica * t_max / (float(algorithm.temperature) * problem.sample_ratio)
+    if algorithm.scheduled:  # ∫dt/τ(t) in place of t_max/τ
+        draws *= np.diff(times) @ np.asarray(jax.vmap(algorithm.portion)(times[:-1])) / t_max
     if draws < FEWEST_DRAWS:
         name = type(algorithm).__name__
         why = f"up to t = {t_max:g} only {draws:.2g} samples of a replica would be drawn (rate 1/τδ)"

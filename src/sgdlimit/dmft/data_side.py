@@ -162,7 +162,8 @@ def step(
     details = None
     if setup.needs_details:
         bend = _each(lambda a, b, c: fields.force_rr(problem, time, a, b, c))(r, r_star, side.z).astype(dtype)
-        details = Details(ell, slope, bend, Z, dt, algorithm.noise_temperature, delta)
+        portion = algorithm.portion(t + dt / 2) if algorithm.scheduled else None
+        details = Details(ell, slope, bend, Z, dt, algorithm.noise_temperature, delta, portion)
     gamma = jnp.mean(N, axis=-1).astype(jnp.float64)
     here = Here(N, (Z * slope / delta).astype(dtype), gamma, (Z / delta).astype(dtype), dt / delta, details)
     minus_response, note = setup.response.row(response, i, R, R_row, here, True)

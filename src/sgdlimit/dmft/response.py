@@ -46,6 +46,8 @@ class Details(NamedTuple):
     dt: Any
     temperature: Any
     sample_ratio: Any
+    portion: Any
+    """B(t)/B where the batch changes in time; None: all of it."""
 
 
 class Estimator(abc.ABC):
@@ -242,7 +244,7 @@ class Exact(Estimator):
 
 
 class Processes(NamedTuple):
-    """ρ_ℓ, D_ℓ and ∇ℓ·D_r of every earlier step k, times Z_k: (rows, rows, m, …, M); and ℓ, ∇ℓ, γ of every step."""
+    """ρ_ℓ, D_ℓ and ∇ℓ·D_r of every earlier step k, times Z_k: (rows, rows, m, …, M); of every step ℓ, ∇ℓ, γ, B(t)/B."""
 
     rho: Any
     D_ell: Any
@@ -250,6 +252,7 @@ class Processes(NamedTuple):
     force: Any
     force_r: Any
     dt: Any
+    portion: Any
 
 
 @final
@@ -267,6 +270,7 @@ class Paper(Estimator):
             jnp.zeros((rows, m, samples), dtype),
             jnp.zeros((rows, m, m, samples), dtype),
             jnp.zeros(rows, dtype),
+            jnp.ones(rows, dtype),
         )
 
     def note(self, blocks: int, block: int, m: int, samples: int, dtype: Any) -> Processes:
@@ -294,11 +298,14 @@ class Paper(Estimator):
         rho_ell = jnp.einsum("acs,jcbs->jabs", d.force_r, rho_r)
         bent = jnp.einsum("abcs,jcs->jabs", d.force_rr, D_r)
         D_ell = jnp.einsum("acs,jcbs->jabs", d.force_r, bracket) + jnp.einsum("jacs,jcbs->jabs", bent, rho_r)
-        R_ell = jnp.mean(rho_ell + jnp.sqrt(d.temperature * d.sample_ratio) * D_ell, axis=-1)
+        # D_ℓ is linear in the noise of step j, and so is what it multiplies: sqrt(τ(t_j)) twice.
+        noisy = D_ell if d.portion is None else D_ell / state.portion[:, None, None, None]
+        R_ell = jnp.mean(rho_ell + jnp.sqrt(d.temperature * d.sample_ratio) * noisy, axis=-1)
         out = -(state.dt[:, None, None] * R_ell).astype(jnp.float64)
         turned = jnp.einsum("acs,jcs->jas", d.force_r, D_r)
         dtype = state.rho.dtype
-        note = (d.Z * rho_ell, d.Z * D_ell, d.Z * turned, d.force, d.force_r, d.dt)
+        portion = jnp.ones(()) if d.portion is None else d.portion
+        note = (d.Z * rho_ell, d.Z * D_ell, d.Z * turned, d.force, d.force_r, d.dt, portion)
         return out.reshape(blocks, B, m, m), Processes(*(part.astype(dtype) for part in note))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import grid
 from ..algorithms import Algorithm
-from ..algorithms.base import require
+from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
 from ..limits.averages import make_nodes, observe
 from ..limits.stability import divergence_words, largest_stable
@@ -113,7 +113,8 @@ def solve(
     per_replica = -(-samples // (replicas * GROUP)) * GROUP
     block = block_size(per_replica, problem.width)
     check_samples(samples, per_replica, replicas, rows, block, problem)
-    check_draws(algorithm, problem, per_replica, float(base.times[-1]))
+    check_share(algorithm, base.times)
+    check_draws(algorithm, problem, per_replica, base.times)
     check_start(problem)
     strain = check_fields(problem, algorithm, base.times)
     fine, levels = planning.levels(base, extrapolate, doubled=2 * strain < 1)
@@ -259,7 +260,7 @@ def _ending(job: Job, levels: list[Level], curves: list[Curves]) -> tuple[str, s
         if part.reached <= level.steps:
             at = job.fine[part.reached * level.stride]
             tau = getattr(job.algorithm, "temperature", None)
-            limit = None if tau is None else largest_stable(job.problem)
+            limit = None if tau is None else largest_stable(job.problem, algorithm=job.algorithm)
             return "diverged", divergence_words(tau, limit, f"t = {at:.4g} ({part.reason})")
         if part.reason:
             return "unfinished", part.reason

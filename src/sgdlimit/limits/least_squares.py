@@ -1,17 +1,20 @@
 """Ridge regression in the limit (`prop:dmft_ridge`): Volterra equations on the Marchenko–Pastur law."""
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import grid
+from .._tree import tree
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
-from ..algorithms.base import require
+from ..algorithms.base import check_share, require
 from ..errors import InputError, flag, reject
 from ..problem import Constant, Linear, Noise, Problem, Square
+from ..problem.schedules import ScheduleLike
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
@@ -79,14 +82,16 @@ def least_squares(
     """Exact learning curves of SGD, SGF or gradient flow on ridge regression.
 
     Train and test error, overlap and norm at `times` (default: 51 points up to `t_max`), for any δ, τ, λ, start
-    and schedule. `kernels=True` adds the two-time functions C_theta, R_theta, R_ell and Gamma.
+    and schedules of learning rate and batch. `kernels=True` adds the two-time functions C_theta, R_theta, R_ell, Gamma.
     """
     require(problem, algorithm)
     ridge, tau = ridge_strength(problem), temperature_of(algorithm)
     t = grid.resolve(t_max, times)
+    check_share(algorithm, t)
     flag("kernels", kernels)
     delta = problem.sample_ratio
-    speed = None if isinstance(problem.schedule, Constant) else _speed(problem)
+    speed = None if isinstance(problem.schedule, Constant) else _along(problem.schedule)
+    heat = _along(_Heat(algorithm)) if algorithm.scheduled else None
     longest = float(t[-1]) if speed is None else float(np.max(np.abs(speed(np.linspace(0, t[-1], 1025)))) * t[-1])
     mu = marchenko_pastur(delta, longest)
     x = mu.nodes
@@ -112,7 +117,7 @@ def least_squares(
         return (x * signal + unfitted) @ mu.weights + noise * (1 - 1 / delta)
 
     with Progress("least squares", 1.0, progress) as bar:
-        curve = volterra.solve(source, 2 * (x + ridge), mu.weights * x**2, tau, t, speed, bar.advance)
+        curve = volterra.solve(source, 2 * (x + ridge), mu.weights * x**2, tau, t, speed, bar.advance, heat)
     u = curve.flow_time
     excess = spread(u, u) @ mu.weights + curve.memory @ (mu.weights * x)  # E(θ−θ*)²: `eq:dmft_ridge_test0` + τ H₁∗train
     toward, overlap = _overlaps(problem, mu, ridge, u)
@@ -133,7 +138,7 @@ def least_squares(
         pace = np.ones(len(t)) if speed is None else speed(t)
         variables |= _two_time(mu, ridge, delta, u, pace, curve.memory, toward, teacher2, spread)
         coords["earlier"] = t
-    limit = largest_stable(problem)
+    limit = largest_stable(problem, algorithm=algorithm)
     keep, status, message = verdict(curve.train, t, tau, limit)
     variables, coords = _cut(variables, coords, keep)
     about = provenance(
@@ -154,16 +159,30 @@ def _factors(schedule: Any, t: Any) -> Any:
     return schedule(t) * jnp.ones(())
 
 
-def _speed(problem: Problem) -> Any:
-    def speed(t: np.ndarray) -> np.ndarray:
+@final
+@tree
+@dataclass(frozen=True)
+class _Heat(ScheduleLike):
+    """τ(t)/τ = B/B(t)."""
+
+    algorithm: Algorithm
+
+    def __call__(self, t: Any) -> Any:
+        return 1 / self.algorithm.portion(t)
+
+
+def _along(schedule: ScheduleLike) -> Any:
+    """A schedule as a function of an array of times."""
+
+    def factors(t: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
-            values = np.asarray(_factors(problem.schedule, np.asarray(t, dtype=np.float64)), dtype=np.float64)
+            values = np.asarray(_factors(schedule, np.asarray(t, dtype=np.float64)), dtype=np.float64)
         if not np.all(np.isfinite(values)):
             bad = np.asarray(t)[~np.isfinite(values)][0]
             raise reject("schedule", f"a factor that is not finite at t = {bad:.4g}", "it must be finite at all times")
         return values
 
-    return speed
+    return factors
 
 
 def _moments(problem: Problem) -> tuple[np.ndarray, float]:

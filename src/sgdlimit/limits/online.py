@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import grid
 from ..algorithms import Algorithm
-from ..algorithms.base import require
+from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
 from ..problem import Problem, fields
 from ..problem.problem import check_start
@@ -66,6 +66,7 @@ def online(
         name = type(algorithm).__name__
         raise reject("algorithm", name, "a fraction of infinite data is no batch; use sl.SGD(τ) or sl.SGF(τ)")
     t = grid.resolve(t_max, times)
+    check_share(algorithm, t)
     samples = whole("samples", samples, least=64, why="an average needs at least 64 points")
     samples = 2 ** (samples - 1).bit_length()  # Sobol points are balanced in powers of two
     replicas = whole("replicas", replicas, least=2, why="a standard error needs at least 2 replicas")
@@ -80,16 +81,16 @@ def online(
         linear = fields.linear_drift(problem, float(t[-1]))
         bar.phase("compiling")
         if linear:
-            Q, c = _march_moments(problem, tau, nodes, t, replicas, bar)
+            Q, c = _march_moments(problem, algorithm, nodes, t, replicas, bar)
         else:
-            Q, c = march_particles(problem, tau, nodes, t, replicas, particles, dt, weight_key, path_key, bar)
+            Q, c = march_particles(problem, algorithm, nodes, t, replicas, particles, dt, weight_key, path_key, bar)
         observed = observe(problem, nodes, Q, c)
     reached = len(Q)
     status, message = "complete", ""
     if reached < len(t):
         status = "diverged"
         before = t[reached - 1] if reached else 0.0
-        limit = largest_stable(problem, math.inf)
+        limit = largest_stable(problem, math.inf, algorithm=algorithm)
         message = divergence_words(tau, limit, f"t between {before:.4g} and {t[reached]:.4g} (θᵀθ/d beyond {BOUND:g})")
         warnings.warn(message, DivergenceWarning, stacklevel=2)
     variables: dict[str, Variable] = {}
@@ -130,7 +131,7 @@ def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _march_moments(
-    problem: Problem, tau: float, nodes: Nodes, t: np.ndarray, replicas: int, bar: Progress
+    problem: Problem, algorithm: Algorithm, nodes: Nodes, t: np.ndarray, replicas: int, bar: Progress
 ) -> tuple[Any, Any]:
     """C_θ(t,t) and C_θ(t,*) of all replicas, integrated together to a relative 1e-9, at the times reached."""
     from scipy.integrate import solve_ivp
@@ -144,7 +145,7 @@ def _march_moments(
 
     def velocity(s: float, state: np.ndarray) -> np.ndarray:
         nonlocal farthest
-        dQ, dc = _velocity(problem, tau, nodes, s, *unpack(state))
+        dQ, dc = _velocity(problem, float(algorithm.temperature_at(s)), nodes, s, *unpack(state))
         bar.phase("")
         bar.advance(max(0.0, s - farthest) / t[-1])
         farthest = max(farthest, s)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..algorithms import Algorithm
 from ..problem import Problem, fields
 from ..progress import Progress
 from .averages import PER_REPLICA, Nodes, average, force_moments, root
@@ -27,10 +28,11 @@ def _match(sample: Any, gram: Any) -> Any:
 
 
 @jax.jit
-@partial(jax.vmap, in_axes=(None, None, PER_REPLICA, 0, 0, None, None, None, None, 0))
+@partial(jax.vmap, in_axes=(None, None, None, PER_REPLICA, 0, 0, None, None, None, None, 0))
 def _advance(
     problem: Problem,
     tau: Any,
+    scheduled: Algorithm | None,
     nodes: Nodes,
     theta: Any,
     theta_star: Any,
@@ -40,16 +42,21 @@ def _advance(
     steps: Any,
     key: Any,
 ) -> Any:
-    """`steps` stochastic Heun steps of size h of every replica; the noise is free of θ, so weak order two."""
+    """`steps` stochastic Heun steps of size h of every replica; the noise is free of θ, so weak order two.
+
+    `scheduled`: the algorithm, where its temperature changes in time.
+    """
     m = theta.shape[1]
 
     def drift(s: Any, x: Any) -> tuple[Any, Any]:
-        """−(h + Γθ + Γ*θ*) and C_ℓ; Γ* = (E[ℓ w*ᵀ] − Γc) C_θ(*,*)⁺ also for labels that jump."""
+        """−(h + Γθ + Γ*θ*) and C_ℓ τ(t)/τ; Γ* = (E[ℓ w*ᵀ] − Γc) C_θ(*,*)⁺ also for labels that jump."""
         Q, c = x.T @ x / len(x), x.T @ theta_star / len(x)
         _, with_star, square = force_moments(problem, nodes, s, Q, c)
         gamma = average(nodes, Q, c, lambda w, v, z: fields.force_r(problem, s, w, v, z))
         gamma_star = (with_star - gamma @ c) @ nodes.teacher_inverse
         pull = jax.vmap(lambda v: fields.drift(problem, s, v))(x)
+        if scheduled is not None:
+            square = square / scheduled.portion(s)
         return -(pull + x @ gamma.T + theta_star @ gamma_star.T), square
 
     def step(i: Any, x: Any) -> Any:
@@ -65,7 +72,7 @@ def _advance(
 
 def march_particles(
     problem: Problem,
-    tau: float,
+    algorithm: Algorithm,
     nodes: Nodes,
     t: np.ndarray,
     replicas: int,
@@ -76,7 +83,8 @@ def march_particles(
     bar: Progress,
 ) -> tuple[Any, Any]:
     """C_θ(t,t) and C_θ(t,*) of every replica at the times reached before the norm passes BOUND."""
-    m = problem.width
+    m, tau = problem.width, float(algorithm.noise_temperature)
+    scheduled = algorithm if algorithm.scheduled else None
     gram = jnp.asarray(problem.gram())
 
     def draw(key: Any) -> Any:
@@ -92,7 +100,7 @@ def march_particles(
         if target > now:
             steps = max(1, math.ceil((target - now) / dt - 1e-9))
             h = (target - now) / steps
-            theta = _advance(problem, tau, nodes, theta, theta_star, now, h, first, steps, path_keys)
+            theta = _advance(problem, tau, scheduled, nodes, theta, theta_star, now, h, first, steps, path_keys)
             bar.phase("")
             bar.advance((target - now) / t[-1])
             now, first = target, first + steps

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..algorithms import Algorithm
 from ..errors import DivergenceWarning
 from ..problem import Constant, NoPenalty, Problem, Ridge, Square
 from .spectrum import stable_temperature, stable_temperature_on
@@ -20,12 +21,17 @@ def ridge_of(penalty: Any) -> float | None:
 
 
 def largest_stable(
-    problem: Problem, sample_ratio: float | None = None, matrix: np.ndarray | None = None
+    problem: Problem,
+    sample_ratio: float | None = None,
+    matrix: np.ndarray | None = None,
+    algorithm: Algorithm | None = None,
 ) -> float | None:
-    """The largest stable τ where theory gives one: least squares without a schedule, whose noise would be τs(t)².
+    """The largest stable τ where theory gives one: least squares without schedules, whose noise would be τ(t)s(t)².
 
     On the limit law at the problem's δ (or the one given), or on the spectrum of the user's matrix.
     """
+    if algorithm is not None and algorithm.scheduled:
+        return None
     ridge = ridge_of(problem.penalty)
     if ridge is None or not isinstance(problem.loss, Square) or not isinstance(problem.schedule, Constant):
         return None

@@ -76,17 +76,23 @@ def _panel(levels: int = 0) -> _Panel:
     return _Panel(nodes, weights, integral(nodes), rule, basis(points), integral(points), basis(inner), integral(inner))
 
 
-def _cuts(start: float, end: float, speed: Callable[[np.ndarray], np.ndarray]) -> list[float]:
-    """Ends of panels on which ∫s and ∫s² are resolved: bisect until the halves agree with the whole.
+def _cuts(
+    start: float,
+    end: float,
+    speed: Callable[[np.ndarray], np.ndarray],
+    heat: Callable[[np.ndarray], np.ndarray],
+) -> list[float]:
+    """Ends of panels on which ∫s and ∫s²τ(t)/τ are resolved: bisect until the halves agree with the whole.
 
-    A jump of s is isolated in a panel of relative length 2⁻⁴⁰; a schedule that is rough everywhere gets BUDGET panels.
+    A jump of s or τ is isolated in a panel of relative length 2⁻⁴⁰; what is rough everywhere gets BUDGET panels.
     """
     panel = _panel()
     left_over = BUDGET
 
     def integrals(a: float, b: float) -> np.ndarray:
-        values = speed(a + (b - a) * panel.nodes)
-        return (b - a) * np.array([panel.weights @ values, panel.weights @ values**2])
+        at = a + (b - a) * panel.nodes
+        values = speed(at)
+        return (b - a) * np.array([panel.weights @ values, panel.weights @ (values**2 * heat(at))])
 
     def refine(a: float, b: float, whole: np.ndarray, level: int) -> list[float]:
         nonlocal left_over
@@ -111,14 +117,18 @@ def solve(
     times: np.ndarray,
     speed: Callable[[np.ndarray], np.ndarray] | None = None,
     advanced: Callable[[float], None] = lambda _: None,
+    heat: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Curve:
     """Solve train = source(u) + ∫ Σ_q weights_q e^{−rates_q(u−u')} τ s² train.
 
     `source` takes flow times u; `speed` is the schedule s(t), None for 1. The noise of a step scaled by s carries s².
+    `heat` is τ(t)/τ where the temperature changes in time, None for 1.
     `advanced` is told the share of recorded times that is done.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # growth beyond the largest float is reported by the caller
-        return _solve(source, rates, weights, temperature, times, speed, advanced)
+        if heat is not None and speed is None:
+            speed = np.ones_like
+        return _solve(source, rates, weights, temperature, times, speed, advanced, heat or np.ones_like)
 
 
 def _solve(
@@ -129,6 +139,7 @@ def _solve(
     times: np.ndarray,
     speed: Callable[[np.ndarray], np.ndarray] | None,
     advanced: Callable[[float], None],
+    heat: Callable[[np.ndarray], np.ndarray],
 ) -> Curve:
     panel = _panel()
     train, memory, flow = np.empty(len(times)), np.empty((len(times), len(rates))), np.empty(len(times))
@@ -153,11 +164,13 @@ def _solve(
         return np.exp(-np.multiply.outer(advance, rates)) * weights, matrix, remember, np.exp(-end * rates)
 
     for i, target in enumerate(times):
-        cuts = [] if target <= now else [target] if speed is None else _cuts(now, target, speed)
+        cuts = [] if target <= now else [target] if speed is None else _cuts(now, target, speed, heat)
         for cut in cuts:
-            fastest = 1.0 if speed is None else float(np.max(np.abs(speed(np.linspace(now, cut, 9)))))
+            some = np.linspace(now, cut, 9)
+            fastest = 1.0 if speed is None else float(np.max(np.abs(speed(some))))
+            hottest = 1.0 if speed is None else float(np.max(heat(some)))
             # Decay, and above the stable temperature growth, are both resolved.
-            rate = max(top * fastest, temperature * fastest**2 * weights.sum())
+            rate = max(top * fastest, temperature * hottest * fastest**2 * weights.sum())
             while now < cut:
                 # What is still alive at a late time varies on the scale of that time; the rest follows at once.
                 reach = max(REACH / rate if rate > 0 else math.inf, GROWTH * now if settled else 0.0)
@@ -166,7 +179,7 @@ def _solve(
                 at = now + length * panel.nodes
                 pace = np.ones(POINTS) if speed is None else np.asarray(speed(at), dtype=np.float64)
                 decay, matrix, remember, keep = uniform(length) if speed is None else kernels(length, pace)
-                noise = temperature * pace**2
+                noise = temperature * heat(at) * pace**2
                 past = source(u + length * (panel.integral_nodes @ pace)) + decay @ y
                 values = np.linalg.solve(np.eye(POINTS) - matrix * noise, past)
                 y = keep * y + (noise * values) @ remember

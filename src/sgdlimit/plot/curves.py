@@ -19,10 +19,21 @@ def _temperature(result: Result) -> Any:
     return (result.about.get("algorithm") or {}).get("temperature")
 
 
+def _share(result: Result) -> Any:
+    """The batch's schedule, if it has one: then τ is its lowest temperature."""
+    share = (result.about.get("algorithm") or {}).get("batch_share")
+    return None if share == {"name": "Constant"} else share
+
+
+def _group(result: Result) -> str:
+    return f"{_temperature(result)} {_share(result)}"
+
+
 def _name(result: Result, temperature: bool = True) -> str:
     algorithm = (result.about.get("algorithm") or {}).get("name", "")
     tau = _temperature(result)
-    suffix = f", τ = {tau:g}" if temperature and isinstance(tau, int | float) else ""
+    sign = "≥" if _share(result) else "="
+    suffix = f", τ {sign} {tau:g}" if temperature and isinstance(tau, int | float) else ""
     if isinstance(result, Runs):
         dim = result.about.get("options", {}).get("dim")
         trials = f"{result.trials} trial" + ("s" if result.trials != 1 else "")
@@ -58,7 +69,7 @@ def learning_curves(
     log_time: bool = False,
     log_value: bool = False,
 ) -> Any:
-    """Draw variables of theories and runs against time; results of equal temperature share a colour.
+    """Draw variables of theories and runs against time; results of equal temperature and schedule share a colour.
 
     Runs: solid mean over trials with a band of one standard deviation. Theories: dotted for the SGF law, dashed
     otherwise, with a band of two standard errors where they are Monte Carlo. Returns the axes, one a variable.
@@ -80,12 +91,12 @@ def learning_curves(
     flat = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
     if len(flat) != len(names):
         raise reject("axes", f"{len(flat)} axes", f"give one for each of the {len(names)} variables")
-    groups = list(dict.fromkeys(str(_temperature(r)) for r in results))
-    simulated = {str(_temperature(r)) for r in results if isinstance(r, Runs)}
+    groups = list(dict.fromkeys(_group(r) for r in results))
+    simulated = {_group(r) for r in results if isinstance(r, Runs)}
     for ax, name in zip(flat, names, strict=True):
         seen: set[str] = set()
         for index, result in enumerate(results):
-            key = str(_temperature(result))
+            key = _group(result)
             # Over runs of its own temperature a theory is black, and one legend entry serves them all.
             over = key in simulated and not isinstance(result, Runs)
             group = groups.index(key)

@@ -54,7 +54,7 @@ class Problem:
         )
         instance("noise", self.noise, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         instance("init", self.init, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
-        instance("schedule", self.schedule, ScheduleLike, "a built-in or sl.Schedule(fn) with fn(t) -> factor")
+        check_schedule("schedule", self.schedule)
         if self.teacher is not None:
             instance("teacher", self.teacher, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         why = "δ = n/d must be a positive number; math.inf means infinite data"
@@ -157,7 +157,13 @@ class Problem:
         else:
             penalty = self.penalty
             _scalar("penalty", lambda a: penalty(fields.as_user(a)), r, hint=_shape_hint("theta", m), smooth=True)
-        _scalar("schedule", lambda t: jnp.asarray(self.schedule(t)), z, hint="t is a scalar")
+
+
+def check_schedule(argument: str, schedule: Any) -> None:
+    """Refuse what is no function of time."""
+    instance(argument, schedule, ScheduleLike, "a built-in or sl.Schedule(fn) with fn(t) -> factor")
+    time = jax.ShapeDtypeStruct((), jnp.float32)
+    _scalar(argument, lambda t: jnp.asarray(schedule(t)), time, hint="t is a scalar")
 
 
 @jax.jit

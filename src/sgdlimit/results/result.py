@@ -195,7 +195,8 @@ def _call(words: Any) -> str:
         return words["function"]
     if not isinstance(words, dict) or "name" not in words:
         return "" if words is None else str(words)
-    inside = ", ".join(f"{k}={_call(v)}" for k, v in words.items() if k != "name" and v is not None)
+    said = ((k, v) for k, v in words.items() if k != "name" and v is not None and v != {"name": "Constant"})
+    inside = ", ".join(f"{k}={_call(v)}" for k, v in said)
     return f"{words['name']}({inside})"
 
 

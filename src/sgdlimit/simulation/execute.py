@@ -175,7 +175,7 @@ def _ending(job: Job, traces: list[Trace]) -> tuple[str, str]:
         return "complete", ""
     (before, after), index = min(bad)
     tau = getattr(job.algorithm, "temperature", None)
-    limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix)
+    limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix, algorithm=job.algorithm)
     return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import grid
 from ..algorithms import Algorithm
-from ..algorithms.base import StoredData, require
+from ..algorithms.base import StoredData, check_share, require
 from ..errors import flag, real, reject, seed_number, whole
 from ..limits.on_data import read_data
 from ..problem import Labels, NoPenalty, Point, Problem, Square
@@ -168,6 +168,7 @@ def _plan(
     if times[-1] > MOST_UPDATES * step:
         remedy = "lower t_max, or raise the temperature, the batch size or dt"
         raise reject("t_max", times[-1], f"that is more than {MOST_UPDATES:.0e} updates of {step:.3g} each; {remedy}")
+    check_share(algorithm, times)
     record = np.unique(np.round(times / step).astype(np.int64))
     if record[-1] < 1:
         raise reject("t_max", times[-1], f"it is shorter than one update, which lasts {step:.4g}; raise t_max or dim")
