@@ -167,6 +167,8 @@ ALGORITHMS = [
     sl.SGF(0.7),
     sl.SGD(0.7, batch_size=3),
     sl.SGD(0.0),
+    sl.SGF(0.3, sl.PowerDecay(1.0, 1.0)),
+    sl.SGD(0.3, 5, sl.PowerDecay(1.0, 1.0)),
     sl.ShuffledSGD(0.7, batch_size=3),
     sl.ProportionalSGD(0.3),
     sl.PersistentSGD(0.3, 0.5),

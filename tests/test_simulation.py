@@ -75,6 +75,19 @@ def test_sgd_increment_moments(small, batch_size):
     assert np.max(np.abs(np.cov(steps.T) - printed) / spread) > 50
 
 
+@pytest.mark.parametrize(("batch_size", "used"), [(4, 1), (11, 4), (12, 7)])
+def test_increment_moments_of_a_batch_used_in_part(small, batch_size, used):
+    """Those of a batch of that size, at the learning rate of the whole one."""
+    data, X, theta, ell, h = small
+    tau, share = 0.4, used / batch_size
+    steps = one_step(sl.SGD(tau, batch_size, sl.Schedule(lambda t: share)), data, theta, 0.0, 100_000)
+    eta, single = tau * batch_size, np.einsum("nd,nm->ndm", X, ell).reshape(N, -1)
+    total = single.sum(axis=0)
+    factor = eta**2 * (N - used) / (used * N * (N - 1))
+    covariance = factor * (single.T @ single - np.outer(total, total) / N)
+    check_moments(steps, (-eta / D * (h + X.T @ ell * D / N)).ravel(), covariance)
+
+
 @pytest.mark.parametrize("algorithm", [sl.SGF(0.7), sl.ProportionalSGD(0.4), sl.PersistentSGD(0.4, 1.0)])
 def test_weighted_increment_moments(small, algorithm):
     """SGF (`eq:sgf_disc`) and proportional batches: mean −γ(h + Xᵀℓ/δ), covariance Var(Z)/δ² Σ x_iℓ_i ⊗ x_iℓ_i."""
