@@ -184,7 +184,7 @@ class Weighted(Algorithm):
         return self.start_increments(key, (n,), n / d)
 
     def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
-        """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ), Itô, left point."""
+        """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ) (`eq:sgf_disc_rewrite`), Itô, left point."""
         n, d = data.X.shape
         state, Z = self.increments(state, key, t, dt, n / d)
         ell = forces(data.problem, t, data.X @ theta, data)

@@ -82,6 +82,7 @@ class GradientFlow(Algorithm):
 class SGF(Weighted):
     """Stochastic gradient flow at temperature τ (`eq:sgf`): Z_i = γ_i + sqrt(τδγ_i) N(0, 1). Euler–Maruyama.
 
+    With a teacher it is `eq:sgf_planted`, at square loss `eq:sgf_lin`, with a ridge `eq:sgf_ridge`.
     `batch_share`, a schedule with values in (0, 1], makes the temperature τ(t) = τ/share(t).
     """
 

@@ -1,6 +1,7 @@
 """One training sample in the limit: r, its force, and the averages that drive the weights.
 
-r_i = w_i − (1/δ) Σ_{j<i} R_θ(i,j) F_j with F_j = Z_j ℓ_j (`eq:dmft_disc_r`), for M samples at once. All averages are
+r_i = w_i − (1/δ) Σ_{j<i} R_θ(i,j) F_j with F_j = Z_j ℓ_j (`eq:dmft_disc_r`; in continuous time `eq:r`, with a teacher
+`eq:r_planted`), for M samples at once, and their averages `eq:dmft_disc_func`. All averages are
 written through F, so that they hold for correlated increments; where increments are independent of the past, Z_i is
 averaged out by hand.
 """
@@ -164,17 +165,18 @@ def step(
         bend = _each(lambda a, b, c: fields.force_rr(problem, time, a, b, c))(r, r_star, side.z).astype(dtype)
         portion = algorithm.portion(t + dt / 2) if algorithm.scheduled else None
         details = Details(ell, slope, bend, Z, dt, algorithm.noise_temperature, delta, portion)
-    gamma = jnp.mean(N, axis=-1).astype(jnp.float64)
+    gamma = jnp.mean(N, axis=-1).astype(jnp.float64)  # eq:Gamma, eq:Gamma_planted
     here = Here(N, (Z * slope / delta).astype(dtype), gamma, (Z / delta).astype(dtype), dt / delta, details)
     minus_response, note = setup.response.row(response, i, R, R_row, here, True)
 
-    F = Z * ell
+    F = Z * ell  # dL of eq:Sigma_ell, eq:Sigma_ell_planted: E[F_i F_jᵀ] is the increment of Σ_ℓ
     # The plain average of F_i F_jᵀ: positive semidefinite whatever the number of samples. Averaging Z_i out by hand
     # has less noise, but with few samples a step it loses positivity, and the march with it.
     row = history.correlate(F, forces, i)
     corner = (F @ F.T / M).astype(jnp.float64)
     teacher, pulled = jnp.zeros((m, k)), pull_last
     if setup.derivative:
+        # eq:R_ell_star_planted as one total derivative:
         # dr_i/dw* = −(1/δ) Σ_j R_θ(i,j) Z_j dℓ_j/dw*, and dℓ_i/dw* = ∂ℓ_i/∂r* + ∇ℓ_i dr_i/dw*
         wide = jnp.einsum("xjab,cd->xjacbd", R_row / delta, jnp.eye(k)).reshape(*R_row.shape[:2], m * k, m * k)
         moved = -history.combine(wide, pull, i).reshape(m, k, M)

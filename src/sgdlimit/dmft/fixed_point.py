@@ -1,5 +1,6 @@
 """The paper's own numerical method: damped iteration of `eq:dmft_informal_disc` over the whole time window.
 
+`app:numerics_details`, with the slip of its formula for R_ℓ(t,*) corrected.
 Every sweep draws M paths of r and all their tangents from the current (C_θ, R_θ), then M paths of θ from the averages,
 and moves (C_θ, R_θ) by the damping factor towards what those give. Kept as a reference to test and time against.
 Everything is dense over the K+1 times: rows (j, b) are flattened to P = (K+1)m. Normals are the same in every sweep.

@@ -196,7 +196,10 @@ class Probes(Estimator):
 @final
 @dataclass(frozen=True)
 class Exact(Estimator):
-    """All tangents of every sample, backwards: t_j = N_i R(i,j) − Σ_{l>j} t_l (D_l/δ) R(l,j). K³M/6, memory KM."""
+    """𝓡(i,j) = E[∂ℓ_i/∂w_j] (`eq:se_xi`) from all tangents of every sample (`eq:dell_dw_disc`).
+
+    Backwards: t_j = N_i R(i,j) − Σ_{l>j} t_l (D_l/δ) R(l,j). K³M/6, memory KM.
+    """
 
     def init(self, blocks: int, block: int, m: int, samples: int, dtype: Any) -> Any:
         """D_j/δ."""
@@ -258,7 +261,10 @@ class Processes(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Paper(Estimator):
-    """R_ℓ = E[ρ_ℓ] + sqrt(τδ) E[D_ℓ] (`eq:R_ell`), discretised as `eq:dmft_disc_process`. Memory K²M."""
+    """R_ℓ = E[ρ_ℓ] + sqrt(τδ) E[D_ℓ] (`eq:R_ell`, `eq:R_ell_planted`, `eq:dmft_disc_func`), discretised. Memory K²M.
+
+    The processes are `eq:dmft_disc_process`; with a teacher, ℓ and its derivatives see r* as well.
+    """
 
     def init(self, blocks: int, block: int, m: int, samples: int, dtype: Any) -> Processes:
         """Zeros."""
@@ -288,13 +294,15 @@ class Paper(Estimator):
         blocks, B, m, _ = R_row.shape
         d = here.details
         R_i = R_row.reshape(blocks * B, m, m).astype(state.rho.dtype)
-        # eq:rho_r, eq:D_r and the bracket of eq:D_ell; Itô, left point
+        # Itô, left point. eq:dmft_disc_rhor (eq:rho_r, eq:rho_r_planted)
         rho_r = -jnp.einsum("kac,kjcbs->jabs", R_i, state.rho) - jnp.einsum("jac,jcbs->jabs", R_i, state.force_r)
         rho_r = rho_r / d.sample_ratio
+        # eq:dmft_disc_Dr (eq:D_r, eq:D_r_planted)
         kick = jnp.sqrt(d.temperature / d.sample_ratio)
         D_r = -jnp.einsum("kac,kjcs->jas", R_i, state.D_r) / d.sample_ratio
         D_r = D_r - kick * jnp.einsum("jac,jcs->jas", R_i, state.force)
         bracket = -jnp.einsum("kac,kjcbs->jabs", R_i, state.D_ell) / d.sample_ratio
+        # eq:dmft_disc_rhol (eq:rho_ell, eq:rho_ell_planted), eq:dmft_disc_Drhol (eq:D_ell, eq:D_ell_planted)
         rho_ell = jnp.einsum("acs,jcbs->jabs", d.force_r, rho_r)
         bent = jnp.einsum("abcs,jcs->jabs", d.force_rr, D_r)
         D_ell = jnp.einsum("acs,jcbs->jabs", d.force_r, bracket) + jnp.einsum("jacs,jcbs->jabs", bent, rho_r)

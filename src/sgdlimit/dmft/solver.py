@@ -86,6 +86,8 @@ def solve(
 ) -> Solution:
     """Learning curves in the limit n, d → ∞ at finite δ, for any loss, penalty, width and algorithm (DMFT).
 
+    The equations are `eq:dmft_informal`, discretised as `eq:dmft_informal_disc`.
+
     t_max, dt: uniform steps of at most dt (default 0.05). times: the grid itself; with dt, refined to such steps.
     samples: of the effective process, over all replicas (rounded up to whole replicas of a multiple of 256).
     replicas: independent solutions; their spread is the standard error `x_stderr` of every x.

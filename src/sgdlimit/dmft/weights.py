@@ -1,4 +1,4 @@
-"""One weight in the limit (`eq:dmft_disc_theta`), on the side of the parameters.
+"""One weight in the limit (`eq:dmft_disc_theta`; in continuous time `eq:theta`, with a teacher `eq:theta_planted`).
 
     θ_{i+1} = θ_i − γ_i [h_i(θ_i) + Γ_i θ_i + Σ_{j<i} 𝓡(i,j) θ_j + R*_i θ*] + ΔU_i,   Cov(ΔU_i, ΔU_j) = E[F_i F_jᵀ]/δ
 
@@ -33,7 +33,7 @@ def teacher_pull(setup: Any, teacher: Teacher, averages: Averages, W_start: Any,
     """R*_i in the coordinates of `start`, (m, m+k).
 
     The derivative where labels have one; otherwise Gaussian integration by parts with its equal-time term:
-    R*_i C_θ(*,*) = E[ℓ_i w*ᵀ] − Γ_i C_θ(i,*) − Σ_j 𝓡(i,j) C_θ(j,*).
+    R*_i C_θ(*,*) = E[ℓ_i w*ᵀ] − Γ_i C_θ(i,*) − Σ_j 𝓡(i,j) C_θ(j,*). It is R_ℓ(t,*) of `eq:R_ell_star_planted`.
     """
     m = W_start.shape[0]
     star = teacher.root[m:]
@@ -44,7 +44,11 @@ def teacher_pull(setup: Any, teacher: Teacher, averages: Averages, W_start: Any,
 
 
 def _linear_step(kernel: Any, row: Any, dt: Any, stiff: Any, response: Any, i: Any) -> Any:
-    """X_{i+1} = X_i − γ_i [(Λ_i + Γ_i) X_i + Σ_{l<i} 𝓡(i,l) X_l], for a kernel X of earlier rows."""
+    """X_{i+1} = X_i − γ_i [(Λ_i + Γ_i) X_i + Σ_{l<i} 𝓡(i,l) X_l], for a kernel X of earlier rows.
+
+    For X = R_θ it is `eq:dmft_disc_rhotheta` on average (`eq:R_theta`); in continuous time `eq:rho_theta`, with a
+    teacher `eq:rho_theta_planted`.
+    """
     pulled = jnp.einsum("ac,xjcb->xjab", stiff, row) + history.chain(response, kernel, i)
     return row - dt * pulled
 
@@ -80,7 +84,7 @@ class WeightSide(abc.ABC):
 
     @abc.abstractmethod
     def moments(self, state: Any, i: Any) -> Any:
-        """C_θ(i, i)."""
+        """C_θ(i, i) (`eq:C_theta`)."""
 
     @abc.abstractmethod
     def draw(self, problem: Problem, setup: Any, teacher: Teacher, keys: Keys, state: Any, at: Any) -> Any:

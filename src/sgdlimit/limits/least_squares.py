@@ -1,4 +1,4 @@
-"""Ridge regression in the limit (`prop:dmft_ridge`): Volterra equations on the Marchenko–Pastur law."""
+"""Ridge regression in the limit (`prop:dmft_ridge`; λ = 0: `prop:dmft_linear`): Volterra equations on `eq:mp_law`."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -216,7 +216,10 @@ def _two_time(
     teacher2: float,
     spread: Any,
 ) -> dict[str, Variable]:
-    """`lem:dmft_ridge_solution`: R_θ = K_0, R_ℓ = −K_1/δ, C_θ from C*_θ. Retarded kernels vanish for t < t'."""
+    """`lem:dmft_ridge_solution`: R_θ = K_0, R_ℓ = −K_1/δ, C_θ from C*_θ (`eq:C_theta_ridge_sol`).
+
+    Retarded kernels vanish for t < t'.
+    """
     x, w = mu
     count = len(u)
     correlation, response, ell = np.empty((count, count)), np.zeros((count, count)), np.zeros((count, count))

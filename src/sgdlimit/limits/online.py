@@ -1,4 +1,4 @@
-"""Infinite data (δ → ∞, `eq:dmft_infinite_data_planted`): one-pass SGD for any loss.
+"""Infinite data (δ → ∞, `eq:dmft_infinite_data`, `eq:dmft_infinite_data_planted`): one-pass SGD for any loss.
 
 Where h is linear, the second moments of (θ, θ*) close among themselves: ordinary differential equations. Otherwise
 the law of θ is carried by particles (`particles`). The spread over independent replicas is the standard error.

@@ -1,5 +1,6 @@
 """train(t) = train₀ + ∫ H₂(u(t)−u(s)) τ(s) train(s) ds, for a kernel that is a sum of exponentials.
 
+`eq:dmft_ridge_errors`, `eq:dmft_linear_errors`; train(t) is L(t,t) of `eq:L_ridge_sol`.
 u(t) = ∫ s is the time of the flow under a schedule s; without one u = t. On each panel the unknown is a polynomial
 through Gauss points (collocation); the past enters through one state per exponential. Panels grow with time where
 nothing else forbids it, so that long times cost little.

@@ -1,4 +1,4 @@
-"""Laws of the entries of X, before the factor 1/√d: mean 0, variance 1. The limit does not depend on them."""
+"""Laws of the entries of X, before the factor 1/√d: mean 0, variance 1 (`ass:data`); the limit does not see more."""
 
 import abc
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The one place where autodiff turns a Problem into ℓ, ∇ℓ, ∇²ℓ, h, ∇h.
+"""The one place where autodiff turns a Problem into ℓ, ∇ℓ, ∇²ℓ, h, ∇h (`ass:func`).
 
 Every function takes one sample in canonical shapes, r: (m,), r*: (k,), z: (), θ: (m,), and is to be vmapped.
 Users see scalars where a width is 1 and None where there is no teacher.

@@ -46,7 +46,7 @@ def identity(r: Any) -> Any:
 @tree
 @dataclass(frozen=True)
 class Square(LossLike):
-    """½(r−y)²."""
+    """½(r−y)²: linear regression (`eq:lin_setup`)."""
 
     predict: ClassVar = staticmethod(identity)
     error: ClassVar = None
