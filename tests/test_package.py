@@ -11,7 +11,7 @@ import pytest
 import sgdlimit as sl
 
 ROOT = Path(__file__).parent.parent
-CORE = "problem algorithms grid limits dmft simulation results comparison describe"
+CORE = "problem algorithms grid limits dmft simulation results significance comparison describe"
 BLOCKED = ("xarray", "h5netcdf", "h5py", "matplotlib", "typer", "rich", "pandas", "sklearn")
 
 
@@ -65,7 +65,7 @@ def test_rooms_import_only_from_rooms_above():
         "limits",
         "dmft",
     ]
-    order += ["simulation", "comparison", "figures", "plot", "cli"]
+    order += ["simulation", "significance", "comparison", "figures", "plot", "cli"]
     source = ROOT / "src" / "sgdlimit"
     seen = 0
     for place, room in enumerate(order):

@@ -1,12 +1,14 @@
 """Questions about two results: how far apart, in units of the combined standard error?"""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .errors import reject
+from .errors import real, reject
 from .results import Result, Runs
+from .significance import PValues, Sample, rotation_test
 
 COMPARABLE = ("train_loss", "test_loss", "train_error", "test_error", "overlap", "norm")
 ROUNDING = 1e-5
@@ -23,6 +25,8 @@ class Agreement:
     stderr: np.ndarray
     freedom: np.ndarray
     """Degrees of freedom of the standard error (few trials know it poorly)."""
+    floor: np.ndarray
+    """Rounding error, contained in `stderr`."""
 
     @property
     def difference(self) -> np.ndarray:
@@ -72,6 +76,8 @@ class Report:
 
     variables: dict[str, Agreement]
     names: tuple[str, str]
+    samples: tuple[Sample, Sample]
+    """All variables of both results side by side, flat."""
 
     def __getitem__(self, name: str) -> Agreement:
         return self.variables[name]
@@ -86,22 +92,48 @@ class Report:
         """Largest deviation over all variables and times as a normal deviate."""
         return max(agreement.sigma for agreement in self.variables.values())
 
-    def agrees(self, within: float = 4.0) -> bool:
-        """Whether every point lies within so many standard errors, allowing for how few trials tell the error."""
-        return self.sigma <= within
+    @cached_property
+    def _tested(self) -> PValues:
+        sizes = [agreement.z.size for agreement in self.variables.values()]
+        floor = np.concatenate([np.ravel(agreement.floor) for agreement in self.variables.values()])
+        return rotation_test(*self.samples, floor, np.repeat(np.arange(len(sizes)), sizes))
 
-    def rows(self) -> list[tuple[str, int, float, float, float, float, float]]:
-        """Variable, points, largest |z|, as a normal deviate, its time, rms z, largest relative difference."""
+    @property
+    def p_values(self) -> dict[str, float]:
+        """For each variable: how often correct curves would differ as much or more, over the whole curve."""
+        return dict(zip(self.variables, self._tested.each, strict=True))
+
+    @property
+    def p_value(self) -> float:
+        """The same for all variables and times together: one test, whatever the correlations."""
+        return self._tested.together
+
+    def agrees(self, within: float = 4.0, *, false_alarm: float | None = None) -> bool:
+        """Whether every point lies within so many standard errors, allowing for how few trials tell the error.
+
+        false_alarm: judge all curves by one global test instead; two results with the same mean are then told apart
+        with this probability.
+        """
+        if false_alarm is None:
+            return self.sigma <= within
+        rate = real("false_alarm", false_alarm, above=0, most=0.5, why="it must be a probability in (0, 0.5]")
+        return self.p_value >= rate
+
+    def rows(self) -> list[tuple[str, int, float, float, float, float, float, float]]:
+        """Variable, points, largest |z|, as a normal deviate, its time, rms z, largest relative difference, p-value."""
         return [
-            (n, a.time.size, a.largest, a.sigma, a.worst_time, a.rms, a.relative) for n, a in self.variables.items()
+            (n, a.time.size, a.largest, a.sigma, a.worst_time, a.rms, a.relative, self.p_values[n])
+            for n, a in self.variables.items()
         ]
 
     def __repr__(self) -> str:
         head = f"{'':<12} {'points':>6} {'max |z|':>8} {'sigmas':>7} {'at t':>8} {'rms z':>6} {'max rel. diff.':>14}"
         lines = [
-            f"{n:<12} {p:>6} {z:>8.2f} {s:>7.2f} {t:>8.3g} {r:>6.2f} {d:>14.2e}" for n, p, z, s, t, r, d in self.rows()
+            f"{n:<12} {c:>6} {z:>8.2f} {s:>7.2f} {t:>8.3g} {r:>6.2f} {d:>14.2e} {p:>8.3g}"
+            for n, c, z, s, t, r, d, p in self.rows()
         ]
-        return "\n".join([f"{self.names[0]}  against  {self.names[1]}", head, *lines])
+        total = f"all curves together, one test: p = {self.p_value:.3g}"
+        return "\n".join([f"{self.names[0]}  against  {self.names[1]}", f"{head} {'p':>8}", *lines, total])
 
 
 def compare(first: Result, second: Result, variables: Any = None) -> Report:
@@ -109,6 +141,8 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
 
     Curves are compared at the times of the runs; a theory is interpolated to them. Standard errors are over trials
     for runs and Monte Carlo for theories. `sigmas` turns z into a normal deviate: with few trials a large z is common.
+    `p` judges a whole curve at once, knowing that its points are correlated: how often would two results with the same
+    mean differ as much? (a rotation test on trials and replicas, see `sgdlimit.significance`).
     """
     for argument, result in (("first", first), ("second", second)):
         if not isinstance(result, Result):
@@ -138,13 +172,14 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
     agreements = {}
     for name in names:
         (a, a_error), (b, b_error) = _at(first, name, grid), _at(second, name, grid)
-        floor = ROUNDING * max(float(np.max(np.abs(a))), float(np.max(np.abs(b))), 1e-30)
+        floor = np.full_like(a, ROUNDING * max(float(np.max(np.abs(a))), float(np.max(np.abs(b))), 1e-30))
         error = np.sqrt(a_error**2 + b_error**2 + floor**2)
         # Welch–Satterthwaite: what is left of the trials' degrees of freedom in the combined error.
         spent = sum(e**4 / (r.trials - 1) for r, e in ((first, a_error), (second, b_error)) if isinstance(r, Runs))
         freedom = error**4 / np.maximum(spent, 1e-12 * error**4)
-        agreements[name] = Agreement(grid, a, b, error, freedom)
-    return Report(agreements, (first.title(), second.title()))
+        agreements[name] = Agreement(grid, a, b, error, freedom, floor)
+    samples = (_sample(first, names, grid), _sample(second, names, grid))
+    return Report(agreements, (first.title(), second.title()), samples)
 
 
 def _shape(result: Result, name: str) -> tuple[int, ...] | None:
@@ -156,16 +191,43 @@ def _shape(result: Result, name: str) -> tuple[int, ...] | None:
     return variable.values.shape[variable.dims.index("time") + 1 :]
 
 
-def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error of a variable at the given times."""
-    from scipy.interpolate import CubicSpline
+def _onto(result: Result, values: np.ndarray, grid: np.ndarray, smooth: bool = True) -> np.ndarray:
+    """Values along the result's time (first axis), at the given times."""
+    from scipy.interpolate import CubicSpline, interp1d
 
-    mean, error = result.curve(name)
     if len(result.time) == len(grid) and np.allclose(result.time, grid, rtol=1e-9, atol=1e-12):
-        return mean, error
+        return values
     if len(result.time) < 2:
         raise reject("times", result.time, "a curve with one point cannot be compared at other times")
-    spline = CubicSpline(result.time, mean, axis=0)
-    flat = error.reshape(len(result.time), -1)
-    errors = np.stack([np.interp(grid, result.time, column) for column in flat.T], axis=1)
-    return spline(grid), errors.reshape(len(grid), *error.shape[1:])
+    if smooth:
+        return CubicSpline(result.time, values, axis=0)(grid)
+    ends = (values[0], values[-1])  # errors are not extrapolated
+    return interp1d(result.time, values, axis=0, bounds_error=False, fill_value=ends, assume_sorted=True)(grid)
+
+
+def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard error of a variable at the given times."""
+    mean, error = result.curve(name)
+    return _onto(result, mean, grid), _onto(result, error, grid, smooth=False)
+
+
+def _sample(result: Result, names: list[str], grid: np.ndarray) -> Sample:
+    """Copies of all curves at the given times, side by side, and the errors that no copies tell."""
+    parts = []
+    for name in names:
+        mean, error = (np.ravel(values) for values in _at(result, name, grid))
+        copies = result.copies(name)
+        step = result.variables.get(f"{name}_step_error")
+        shift = np.zeros_like(mean) if step is None else np.ravel(_onto(result, step.values, grid, smooth=False))
+        if copies is not None:
+            copies = np.moveaxis(_onto(result, np.moveaxis(copies, 0, 1), grid), 1, 0).reshape(len(copies), -1)
+            scatter = np.zeros_like(mean)
+        else:
+            scatter = np.sqrt(np.maximum(error**2 - shift**2, 0.0))
+        parts.append((mean, copies, scatter, shift))
+    mean, copies, scatter, shift = zip(*parts, strict=True)
+    # Copies of different variables belong together; where some have none, nothing can be rotated.
+    if any(part is None for part in copies):
+        errors = [np.ravel(_at(result, name, grid)[1]) for name in names]
+        return Sample(np.concatenate(mean), None, np.concatenate(errors), np.zeros(sum(map(len, mean))))
+    return Sample(*(np.concatenate(p, axis=-1) for p in (mean, copies, scatter, shift)))

@@ -240,6 +240,10 @@ def _label(
         variables[f"{name}_stderr"] = Variable(dims, estimate.stderr)
         if estimate.step_error is not None:
             variables[f"{name}_step_error"] = Variable(dims, estimate.step_error)
+        if name not in TWO_TIME:
+            variables[f"{name}_replicas"] = Variable(
+                ("replica", *dims), np.asarray(estimate.replicas, dtype=np.float64)
+            )
     time = base.times[base.record][keep]
     unit = np.arange(problem.width)
     coords = {"time": time, "student": unit, "student_": unit}

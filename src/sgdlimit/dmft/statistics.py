@@ -12,6 +12,8 @@ class Estimate(NamedTuple):
     value: np.ndarray
     stderr: np.ndarray
     step_error: np.ndarray | None
+    replicas: np.ndarray
+    """The replicas themselves: independent copies, for a test of the curve as a whole."""
 
 
 def widening(replicas: int) -> float:
@@ -40,17 +42,17 @@ def combine(values: list[np.ndarray], holds: np.ndarray | None, time_axes: int) 
     Without doubled steps the whole correction f(γ/2) − f(γ) is reported.
     """
     if len(values) == 1:
-        return Estimate(*over_replicas(values[0]), None)
+        return Estimate(*over_replicas(values[0]), None, values[0])
     half, same = values[:2]
     sharp = 2 * half - same
     mean, error = over_replicas(sharp)
     if len(values) == 2:
-        return Estimate(mean, error, np.abs((half - same).mean(axis=0)))
+        return Estimate(mean, error, np.abs((half - same).mean(axis=0)), sharp)
     assert holds is not None
     gap = np.abs((sharp - (2 * same - values[2])).mean(axis=0)) / 3
     for axis in range(time_axes):
         gap = np.moveaxis(_between(np.moveaxis(gap, axis, 0), holds), 0, axis)
-    return Estimate(mean, error, gap)
+    return Estimate(mean, error, gap, sharp)
 
 
 def _between(gap: np.ndarray, holds: np.ndarray) -> np.ndarray:

@@ -101,6 +101,7 @@ def online(
         for name in names:
             variables[name] = Variable(dims, mean)
             variables[f"{name}_stderr"] = Variable(dims, error)
+            variables[f"{name}_replicas"] = Variable(("replica", *dims), np.moveaxis(values, 1, 0))
 
     for name, values in observed.items():
         add((f"train_{name}", f"test_{name}"), ("time",), values)

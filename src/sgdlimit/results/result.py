@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import xarray
 
 
+BESIDE = ("_stderr", "_step_error", "_replicas")
+"""Endings of what stands beside a variable of a theory."""
+
+
 class Variable(NamedTuple):
     """An array and the names of its axes."""
 
@@ -99,6 +103,10 @@ class Result(abc.ABC):
         """Mean and standard error of one variable along time."""
 
     @abc.abstractmethod
+    def copies(self, name: str) -> np.ndarray | None:
+        """Independent copies of one variable along time, first axis; None if there are none."""
+
+    @abc.abstractmethod
     def title(self) -> str:
         """One line that says what this is."""
 
@@ -117,7 +125,7 @@ class Result(abc.ABC):
             ),
         ]
         for name, (dims, values) in self.variables.items():
-            if name.endswith(("_stderr", "_step_error")):
+            if name.endswith(BESIDE):
                 continue
             text = f"({', '.join(dims)})"
             if dims[-1:] == ("time",) and values.size:
@@ -143,13 +151,22 @@ class Result(abc.ABC):
 @final
 @dataclass(frozen=True, repr=False, eq=False)
 class Solution(Result):
-    """A theoretical prediction; a Monte Carlo variable `x` has `x_stderr` beside it, `x_step_error` if extrapolated."""
+    """A theoretical prediction.
+
+    A Monte Carlo variable `x` has `x_stderr` beside it, `x_step_error` if extrapolated, and `x_replicas`, the
+    independent solutions whose mean it is.
+    """
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The variable and its error: Monte Carlo and time step together (zero for an exact one)."""
         parts = [self.variables.get(f"{name}_{kind}") for kind in ("stderr", "step_error")]
         squares = [part.values**2 for part in parts if part is not None]
         return self[name], np.sqrt(sum(squares, np.zeros_like(self[name])))
+
+    def copies(self, name: str) -> np.ndarray | None:
+        """The replicas of a Monte Carlo variable."""
+        found = self.variables.get(f"{name}_replicas")
+        return None if found is None else found.values
 
     def title(self) -> str:
         """The method."""
@@ -174,6 +191,10 @@ class Runs(Result):
             return mean, np.full_like(mean, np.inf)
         return mean, values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
+    def copies(self, name: str) -> np.ndarray | None:
+        """The trials."""
+        return np.asarray(self[name], dtype=np.float64)
+
     def title(self) -> str:
         """The number of trials and the size."""
         options = self.about.get("options", {})
@@ -186,6 +207,8 @@ def _meaning(name: str) -> str:
         return f"standard error of {name.removesuffix('_stderr')}"
     if name.endswith("_step_error"):
         return f"estimated error of {name.removesuffix('_step_error')} from the time step"
+    if name.endswith("_replicas"):
+        return f"independent solutions whose mean is {name.removesuffix('_replicas')}"
     return UNITS.get(name, name)
 
 
