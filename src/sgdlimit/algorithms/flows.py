@@ -7,9 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from .._tree import tree
-from ..problem import Constant, Problem
-from ..problem.schedules import ScheduleLike
-from .base import Algorithm, Weighted, drifts, forces, needs_data, settle_share, settle_temperature
+from .base import Algorithm, Weighted, drifts, forces, gather, needs_data, settle_share, settle_temperature
 
 
 @final
@@ -63,7 +61,7 @@ class GradientFlow(Algorithm):
 
         def velocity(s: Any, x: Any) -> Any:
             ell = forces(data.problem, s, data.X @ x, data)
-            return -drifts(data.problem, s, x) - data.X.T @ ell / delta
+            return -drifts(data.problem, s, x) - gather(data.X, ell) / delta
 
         k1 = velocity(t, theta)
         k2 = velocity(t + dt / 2, theta + dt / 2 * k1)
