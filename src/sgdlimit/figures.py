@@ -1,42 +1,116 @@
-"""The package's own pictures: what is computed for them, in one place."""
+"""The paper's experiment: what is computed for its figure, and the table that says how theory and runs agree."""
 
-import math
 from typing import NamedTuple
 
-from .algorithms import SGD
+import numpy as np
+
+from .algorithms import SGD, SGF
 from .comparison import Report, compare
-from .limits import least_squares
-from .problem import Linear, Normal, Problem, Ridge, Square
+from .dmft import solve
+from .problem import Logistic, Normal, Problem, Ridge, Sign
 from .results import Runs, Solution
 from .simulation import simulate
 
-TEMPERATURES = (0.1, 0.5, 1.0)
+TEMPERATURES = (0.05, 0.2, 0.5, 1.0, 2.0)
+BATCH_SIZE = 10
+T_MAX = 10.0
+POINTS = 51
+"""Times at which curves are recorded and compared."""
+FALSE_ALARM = 0.01
+"""Of one test; every row of the table is one."""
+COMPARED = ("train_error", "test_error", "overlap", "norm")
+FLOW_STEP = 0.01
+"""Euler–Maruyama step of the SGF runs."""
 
 
-class RidgeFigure(NamedTuple):
-    """Ridge regression at several temperatures: exact curves, SGD runs, and how they agree."""
+class Size(NamedTuple):
+    """How large an experiment is run."""
 
-    theories: list[Solution]
+    temperatures: tuple[float, ...] = TEMPERATURES
+    dim: int = 1024
+    trials: int = 10
+    samples: int = 32768
+    dt: float = 0.1
+    """Step of the theory before extrapolation."""
+
+
+FULL = Size()
+QUICK = Size(temperatures=(0.2, 1.0), dim=256, samples=8192, dt=0.25)
+
+
+class Row(NamedTuple):
+    """One line of the table: runs of one algorithm against the law of one."""
+
+    temperature: float
+    runs: str
+    law: str
+    report: Report
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the global test over all curves passes."""
+        return self.report.agrees(false_alarm=FALSE_ALARM)
+
+
+class PaperFigure(NamedTuple):
+    """Runs and laws, one a temperature, and the table of agreement."""
+
     runs: list[Runs]
-    reports: list[Report]
+    laws: list[Solution]
+    """The limit of SGD itself (Poisson increments)."""
+    flows: list[Solution]
+    """The limit of SGF, the paper's."""
+    rows: list[Row]
+
+    def table(self) -> str:
+        """Every comparison in a line: largest deviation of the errors, p-value of the whole, verdict."""
+        head = f"{'τ':>5}  {'runs':<5} {'law':<5} {'train error':>16} {'test error':>16} {'all curves':>12}"
+        under = f"{'':>5}  {'':<5} {'':<5} {'max |z|  sigmas':>16} {'max |z|  sigmas':>16} {'p':>12}"
+        lines = [head, under]
+        for row in self.rows:
+            errors = " ".join(f"{a.largest:7.2f} {a.sigma:8.2f}" for a in (row.report[n] for n in COMPARED[:2]))
+            verdict = "agree" if row.agrees else "differ"
+            place = f"{row.temperature:>5g}  {row.runs:<5} {row.law:<5}"
+            lines.append(f"{place} {errors} {row.report.p_value:>12.4f}  {verdict}")
+        about = self.runs[0].about["options"]
+        note = (
+            f"Logistic regression, δ = 2, λ = 0.01; d = {about['dim']}, {about['trials']} trials; {POINTS} times up to "
+            f"t = {T_MAX:g}.\np: one test over train and test error, overlap and norm at all times; an exact law is "
+            f"called different with probability {FALSE_ALARM:g}."
+        )
+        return "\n".join([*lines, "", note])
 
 
-def ridge_figure(dim: int = 2000, trials: int = 10, seed: int = 0, progress: bool | None = None) -> RidgeFigure:
-    """SGD on ridge regression (δ = 2, λ = 0.1, σ = 0.5) against the Volterra equations."""
-    problem = Problem(
-        loss=Square(),
-        labels=Linear(),
-        penalty=Ridge(0.1),
+def paper_problem() -> Problem:
+    """Logistic regression with a noisy linear teacher (`sec:numerical`)."""
+    return Problem(
+        loss=Logistic(),
+        labels=Sign(),
+        penalty=Ridge(0.01),
         sample_ratio=2.0,
         teacher=Normal(1.0),
-        noise=Normal(0.5),
+        noise=Normal(0.1),
     )
-    theories, runs, reports = [], [], []
-    for index, tau in enumerate(TEMPERATURES):
-        algorithm = SGD(temperature=tau, batch_size=max(1, math.floor(2 / tau)))
-        theory = least_squares(problem, algorithm, t_max=8.0)
-        run = simulate(problem, algorithm, dim=dim, trials=trials, t_max=8.0, seed=seed + index, progress=progress)
-        theories.append(theory)
-        runs.append(run)
-        reports.append(compare(run, theory))
-    return RidgeFigure(theories, runs, reports)
+
+
+def paper_figure(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> PaperFigure:
+    """`fig:simulation_logistic`: SGD at several temperatures against the laws of SGD and of SGF; SGF runs as well."""
+    problem = paper_problem()
+    times = T_MAX * np.linspace(0.0, 1.0, POINTS) ** 2  # denser where the curves are steep
+    figure = PaperFigure([], [], [], [])
+    for index, tau in enumerate(size.temperatures):
+        # A stream of its own for everything that is drawn.
+        seeds = [4 * (seed * len(TEMPERATURES) + index) + k for k in range(4)]
+        theory = {"times": times, "dt": size.dt, "samples": size.samples, "extrapolate": True, "dtype": "float32"}
+        finite = {"dim": size.dim, "trials": size.trials, "times": times}
+        sgd, sgf = SGD(tau, batch_size=BATCH_SIZE), SGF(tau)
+        runs = simulate(problem, sgd, seed=seeds[0], progress=progress, **finite)
+        flow_runs = simulate(problem, sgf, dt=FLOW_STEP, seed=seeds[1], progress=progress, **finite)
+        law = solve(problem, sgd, seed=seeds[2], progress=progress, **theory)
+        flow = solve(problem, sgf, seed=seeds[3], progress=progress, **theory)
+        figure.runs.append(runs)
+        figure.laws.append(law)
+        figure.flows.append(flow)
+        pairs = (("SGD", runs, "SGD", law), ("SGF", flow_runs, "SGF", flow), ("SGD", runs, "SGF", flow))
+        figure.rows.extend(Row(tau, a, b, compare(found, limit, COMPARED)) for a, found, b, limit in pairs)
+    return figure

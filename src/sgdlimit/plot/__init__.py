@@ -1,5 +1,6 @@
 """Pictures. They compute nothing; every function takes and returns axes."""
 
-from .curves import learning_curves
+from .curves import COLOURS, learning_curves
+from .paper import paper_figure
 
-__all__ = ["learning_curves"]
+__all__ = ["COLOURS", "learning_curves", "paper_figure"]

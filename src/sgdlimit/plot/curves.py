@@ -127,7 +127,7 @@ def _draw(ax: Any, result: Result, name: str, colour: str, marker: str, label: s
         spread = values.std(axis=0, ddof=1) if result.trials > 1 else np.zeros_like(mean)
         for j in range(mean.shape[1]):
             ax.plot(
-                time, mean[:, j], color=colour, lw=1.2, alpha=0.9, marker=marker, ms=3.5, markevery=every,
+                time, mean[:, j], color=colour, lw=1.6, alpha=0.9, marker=marker, ms=3.5, markevery=every,
                 label=label if j == 0 and label else None, zorder=2,
             )  # fmt: skip
             ax.fill_between(time, mean[:, j] - spread[:, j], mean[:, j] + spread[:, j], color=colour, alpha=0.2, lw=0)
@@ -135,7 +135,7 @@ def _draw(ax: Any, result: Result, name: str, colour: str, marker: str, label: s
     mean, error = (v.reshape(len(time), -1) for v in result.curve(name))
     for j in range(mean.shape[1]):
         shown = label if j == 0 and label else None
-        ax.plot(time, mean[:, j], color=colour, ls=_style(result), lw=1.4, label=shown, zorder=3)
+        ax.plot(time, mean[:, j], color=colour, ls=_style(result), lw=1.0, label=shown, zorder=3)
         if np.any(error[:, j] > 0):
             band = (mean[:, j] - 2 * error[:, j], mean[:, j] + 2 * error[:, j])
             ax.fill_between(time, *band, color=colour, alpha=0.25, lw=0, zorder=1)

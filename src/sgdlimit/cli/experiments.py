@@ -1,0 +1,28 @@
+"""`sgdlimit figure`: the paper, reproduced and tested."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import Force, Output, command, headless, writable_together, write_together
+
+Quick = Annotated[bool, typer.Option("--quick", help="A smaller version, in half a minute.")]
+RandomSeed = Annotated[int, typer.Option("--seed", help="Random seed.")]
+
+
+@command("sgdlimit figure --output figure.png")
+def figure(
+    output: Output = Path("figure.png"), quick: Quick = False, seed: RandomSeed = 0, force: Force = False
+) -> None:
+    """Draw the paper's experiment: logistic regression, runs and laws, and the table of how they agree.
+
+    Writes the picture as PNG and PDF, and the table as TXT beside them.
+    """
+    writable_together(output, force)
+    headless()
+    from ..figures import FULL, QUICK, paper_figure
+    from ..plot import paper_figure as draw
+
+    result = paper_figure(QUICK if quick else FULL, seed=seed)
+    write_together(draw(result)[0].figure, result.table(), output)

@@ -1,0 +1,35 @@
+"""The paper's figure: train and test error of SGD at several temperatures, and both laws on top."""
+
+from typing import Any
+
+from ..figures import PaperFigure
+from .curves import COLOURS, MARKERS, learning_curves
+
+SIZE = (6.75, 2.8)
+"""Inches: the width of a text page."""
+
+
+def paper_figure(result: PaperFigure, axes: Any = None) -> Any:
+    """Draw the result of `sgdlimit.figures.paper_figure`; returns the two axes."""
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    with plt.rc_context({"font.size": 8}):
+        if axes is None:
+            _, axes = plt.subplots(1, 2, figsize=SIZE, layout="constrained")
+        learning_curves(*result.runs, *result.laws, *result.flows, variables=("train_error", "test_error"), axes=axes)
+        for ax in axes:
+            ax.set_xlim(0, result.runs[0].time[-1])
+        axes[0].set_ylim(bottom=0)
+        handles = [
+            Line2D([], [], color=COLOURS[i], marker=MARKERS[i], ms=3.5, label=f"$\\tau$ = {tau:g}")
+            for i, tau in enumerate(run.about["algorithm"]["temperature"] for run in result.runs)
+        ]
+        handles += [
+            Line2D([], [], color="black", lw=1.0, ls="--", label="DMFT, law of SGD"),
+            Line2D([], [], color="black", lw=1.0, ls=":", label="DMFT, law of SGF"),
+        ]
+        options = result.runs[0].about["options"]
+        title = f"SGD, $d$ = {options['dim']}: mean ± s.d. of {options['trials']} trials"
+        axes[0].legend(handles=handles, title=title, frameon=False)
+    return axes
