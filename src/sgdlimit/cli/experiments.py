@@ -1,4 +1,4 @@
-"""`sgdlimit figure`: the paper, reproduced and tested."""
+"""`sgdlimit figure | verify`: the paper, reproduced and tested."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,3 +26,21 @@ def figure(
 
     result = paper_figure(QUICK if quick else FULL, seed=seed)
     write_together(draw(result)[0].figure, result.table(), output)
+
+
+@command("sgdlimit verify --output verify.png")
+def verify(
+    output: Output = Path("verify.png"), quick: Quick = False, seed: RandomSeed = 0, force: Force = False
+) -> None:
+    """Put the theorems to the test: distances to the limit against d and against the time step, with fitted rates.
+
+    Writes the picture as PNG and PDF, and the table as TXT beside them.
+    """
+    writable_together(output, force)
+    headless()
+    from ..plot import verification as draw
+    from ..verification import FULL, QUICK
+    from ..verification import verify as compute
+
+    result = compute(QUICK if quick else FULL, seed=seed)
+    write_together(draw(result)[0, 0].figure, result.table(), output)

@@ -2,5 +2,6 @@
 
 from .curves import COLOURS, learning_curves
 from .paper import paper_figure
+from .scaling import scaling, verification
 
-__all__ = ["COLOURS", "learning_curves", "paper_figure"]
+__all__ = ["COLOURS", "learning_curves", "paper_figure", "scaling", "verification"]

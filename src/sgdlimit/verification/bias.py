@@ -1,0 +1,42 @@
+"""What finite d leaves: the mean over runs against the limit."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..algorithms import Algorithm
+from ..dmft import solve
+from ..problem import Problem
+from ..simulation import simulate
+from .scaling import Scaling
+
+OBSERVED = ("train_error", "test_error", "norm")
+
+
+def bias(
+    problem: Problem,
+    algorithm: Algorithm,
+    *,
+    dims: Sequence[int],
+    trials: Sequence[int],
+    t_max: float,
+    dt: float = 0.1,
+    samples: int = 2**18,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> list[Scaling]:
+    """|mean over runs − limit| at t_max against d, relative to the limit; with the errors of runs and theory."""
+    options: dict[str, Any] = {"dtype": "float32", "extrapolate": not algorithm.discrete}
+    law = solve(problem, algorithm, t_max=t_max, dt=dt, samples=samples, seed=seed, progress=progress, **options)
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in OBSERVED}
+    for dim, count in zip(dims, trials, strict=True):
+        runs = simulate(problem, algorithm, dim=dim, trials=count, times=[t_max], seed=seed + dim, progress=progress)
+        for name in OBSERVED:
+            value, error = (float(v.ravel()[-1]) for v in law.curve(name))
+            mean, spread = (float(v.ravel()[-1]) for v in runs.curve(name))
+            found[name].append((abs(mean - value) / value, np.hypot(spread, error) / value))
+    return [
+        Scaling(name.replace("_", " "), "d", np.array(dims, dtype=float), *np.array(pairs).T)
+        for name, pairs in found.items()
+    ]

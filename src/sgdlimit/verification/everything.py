@@ -1,0 +1,132 @@
+"""Every check in one go, with its panels and its table."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..algorithms import SGD, SGF
+from ..problem import Linear, Logistic, Normal, Problem, Ridge, Sign, Square
+from .bias import bias
+from .laws import MOMENTS, SAMPLING, distances, universality
+from .scaling import Scaling
+from .steps import discretisation, strong_error
+
+TIMES = (1.0, 2.0)
+FLOW_STEP = 0.1
+"""Step of the SGF system, the same at finite size and in the limit."""
+SGD_STEP = 0.02
+TEMPERATURE = 0.5
+STRONG_TEMPERATURE = 2.0
+"""High, so that the noise, which alone is of order γ, rules over the drift, of order γ²."""
+ENTRIES = ("gaussian", "rademacher", "sparse")
+
+
+class Size(NamedTuple):
+    """How far the scales reach."""
+
+    dims: tuple[int, ...]
+    trials: tuple[int, ...]
+    strong_dims: tuple[int, ...]
+    strong_steps: int
+    gammas: tuple[float, ...]
+    bias_dims: tuple[int, ...]
+    bias_trials: tuple[int, ...]
+
+
+FULL = Size(
+    dims=(128, 256, 512, 1024, 2048, 4096, 8192),
+    trials=(24, 24, 24, 16, 8, 4, 3),
+    strong_dims=(128, 512, 1024),
+    strong_steps=8192,
+    gammas=(0.25, 0.125, 0.0625, 0.03125),
+    bias_dims=(8, 16, 32, 64, 128, 256),
+    bias_trials=(3200, 3200, 1600, 800, 400, 200),
+)
+QUICK = Size(
+    dims=(64, 128, 256, 512),
+    trials=(12, 12, 12, 12),
+    strong_dims=(128,),
+    strong_steps=2048,
+    gammas=(0.25, 0.125),
+    bias_dims=(8, 16, 32),
+    bias_trials=(800, 800, 400),
+)
+
+
+class Panel(NamedTuple):
+    """Curves that belong on one pair of axes."""
+
+    title: str
+    quantity: str
+    curves: list[Scaling]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Panels, and what they say in words."""
+
+    panels: list[Panel]
+    findings: list[str]
+
+    def table(self) -> str:
+        """Every curve in a line, with its fitted power, and the findings."""
+        lines = []
+        for panel in self.panels:
+            lines += [f"{panel.title} ({panel.quantity})", *(f"  {curve.row()}" for curve in panel.curves), ""]
+        return "\n".join([*lines, *self.findings])
+
+
+def logistic(sample_ratio: float = 1.0) -> Problem:
+    """Noisy logistic regression from a random start; δ = 1 gives as many samples as weights."""
+    return Problem(
+        loss=Logistic(), labels=Sign(), penalty=Ridge(0.1), sample_ratio=sample_ratio, teacher=Normal(1.0),
+        noise=Normal(0.3), init=Normal(0.5),
+    )  # fmt: skip
+
+
+def ridge() -> Problem:
+    """Ridge regression, whose continuous system is known exactly."""
+    return Problem(loss=Square(), labels=Linear(), penalty=Ridge(0.1), sample_ratio=1.0, teacher=Normal(1.0))
+
+
+def verify(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> Verification:
+    """The theorem for SGF and its counterpart for SGD, universality, both discretisation lemmas, and finite-d bias."""
+    problem, flow, sgd = logistic(), SGF(TEMPERATURE), SGD(TEMPERATURE, batch_size=2)
+    common = {"dims": size.dims, "trials": size.trials, "times": TIMES, "seed": seed, "progress": progress}
+    of_flow = distances(problem, flow, dt=FLOW_STEP, entries=ENTRIES, **common)
+    of_sgd = distances(problem, sgd, dt=SGD_STEP, **common)
+    panels, bounds, findings = [], [], []
+    for side, words in {"theta": "weights (θ at two times, θ*)", "r": "samples (r at two times, r*, z)"}.items():
+        curves = [_named(c, f"SGF, {c.label}") for c in of_flow[side] if c.label in ENTRIES]
+        curves += [_named(c, f"SGD, {c.label}") for c in of_sgd[side] if c.label in ENTRIES]
+        floor = [c for c in of_flow[side] if c.label == SAMPLING]
+        panels.append(Panel(f"Joint law of {words}", "W₂ to the DMFT law", curves + floor))
+        moments = [_named(c, f"SGF, {c.label}") for c in of_flow[side] if c.label.endswith(MOMENTS)]
+        moments += [_named(c, f"SGD, {c.label}") for c in of_sgd[side] if c.label.endswith(MOMENTS)]
+        bounds.append(Panel(f"Moments of {words}", "W₂ of Gaussian laws", moments))
+        falls = "falls" if all(c.falls for c in curves) else "DOES NOT FALL"
+        findings.append(f"{words}: W₂ {falls} with d for every law of the entries and for both algorithms;")
+        findings.append(
+            f"    entries of any law differ from Gaussian ones by at most {universality(curves):.1f} errors"
+        )
+    strong = [
+        curve
+        for dim in size.strong_dims
+        for curve in strong_error(problem, STRONG_TEMPERATURE, dim=dim, steps=size.strong_steps, seed=seed)
+    ]
+    panels += [*bounds, Panel("Strong error of Euler–Maruyama", "E sup |difference|² per row", strong)]
+    discrete = []
+    for name, example in {"ridge": ridge(), "logistic": problem}.items():
+        found = discretisation(example, TEMPERATURE, gammas=size.gammas, seed=seed, progress=progress)
+        discrete += [_named(c, f"{c.label}, {name}") for c in found]
+    panels.append(Panel("Discrete against continuous DMFT", "difference", discrete))
+    small = bias(
+        logistic(2.0), SGD(1.0, batch_size=2), dims=size.bias_dims, trials=size.bias_trials, t_max=2.0, seed=seed,
+        progress=progress,
+    )  # fmt: skip
+    panels.append(Panel("Bias of finite d (SGD)", "relative difference", small))
+    return Verification(panels, findings)
+
+
+def _named(curve: Scaling, label: str) -> Scaling:
+    return dataclasses.replace(curve, label=label)
