@@ -1,0 +1,258 @@
+"""`tab:comparison_frameworks`, live: every framework predicts the same real runs, and the table says who is right.
+
+Frameworks are asked for what they would say about a setting at the same loss, δ and temperature. One that has no answer
+(a nonlinear model, say, for homogenised SGD) says why.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .algorithms import SGD, SGF, Algorithm, GradientFlow, ProportionalSGD
+from .comparison import Report, compare
+from .dmft import solve
+from .errors import InputError
+from .limits import least_squares, online
+from .problem import Linear, Logistic, Normal, Problem, Ridge, Sign, Square, TwoLayer, TwoLayerLabels
+from .results import Runs, Solution
+from .simulation import simulate
+
+FALSE_ALARM = 0.01
+"""Of the test behind one cell."""
+JUDGED = ("train_error", "test_error")
+T_MAX = 6.0
+TEMPERATURE = 1.0
+BATCH_FRACTION = 0.3
+BATCH_STEP = 0.5
+"""Real step of the proportional-batch runs."""
+FULL_BATCH_STEP = 0.02
+GAP_TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+class Size(NamedTuple):
+    """How large the runs and the theories are."""
+
+    dim: int = 1000
+    trials: int = 12
+    samples: int = 32768
+    gap_samples: int = 2**17
+    gap_temperatures: tuple[float, ...] = GAP_TEMPERATURES
+
+
+FULL = Size()
+QUICK = Size(dim=400, samples=8192, gap_samples=2**14, gap_temperatures=(0.5, 1.0, 2.0))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A problem and the algorithm that is really run on it."""
+
+    name: str
+    problem: Problem
+    algorithm: Algorithm
+    step: float | None = None
+
+    @property
+    def temperature(self) -> float:
+        """τ, or that of the diffusion with the variance of the batches, γ(1/b − 1)/δ."""
+        if isinstance(self.algorithm, ProportionalSGD):
+            assert self.step is not None
+            variance = self.algorithm.variance(0.0, self.step, self.problem.sample_ratio)
+            return float(variance) / (self.step * self.problem.sample_ratio)
+        return float(self.algorithm.noise_temperature)
+
+
+def _streaming(setting: Setting) -> Problem:
+    """The same problem with infinite data."""
+    return dataclasses.replace(setting.problem, sample_ratio=math.inf)
+
+
+def _limit(setting: Setting, algorithm: Algorithm, samples: int, progress: bool | None) -> Solution:
+    """DMFT at finite δ, its limit at infinite δ."""
+    if setting.problem.infinite_data:
+        return online(setting.problem, algorithm, t_max=T_MAX, progress=progress)
+    return solve(
+        setting.problem, algorithm, t_max=T_MAX, dt=0.1, samples=samples, extrapolate=True, dtype="float32", seed=1,
+        progress=progress,
+    )  # fmt: skip
+
+
+def _proportional(setting: Setting, samples: int, progress: bool | None) -> Solution:
+    """The batch is a fraction b of the data; for small batches, the step that gives it the right temperature."""
+    fraction, step = BATCH_FRACTION, setting.step
+    if setting.temperature == 0:
+        fraction, step = 1.0, FULL_BATCH_STEP
+    elif step is None:
+        step = setting.temperature * setting.problem.sample_ratio * fraction / (1 - fraction)
+    steps = round(T_MAX / step) if math.isfinite(step) else 1  # with infinite data the solver refuses, and says why
+    return solve(
+        setting.problem, ProportionalSGD(fraction), times=np.linspace(0.0, T_MAX, steps + 1), samples=samples,
+        dtype="float32", seed=1, progress=progress,
+    )  # fmt: skip
+
+
+FRAMEWORKS: dict[str, Callable[[Setting, int, bool | None], Solution]] = {
+    "online SGD": lambda s, _, p: online(_streaming(s), SGD(s.temperature), t_max=T_MAX, progress=p),
+    "proportional batches": _proportional,
+    "homogenised SGD": lambda s, _, p: least_squares(s.problem, SGF(s.temperature), t_max=T_MAX, progress=p),
+    "gradient flow": lambda s, n, p: _limit(s, GradientFlow(), n, p),
+    "SGF (the paper)": lambda s, n, p: _limit(s, SGF(s.temperature), n, p),
+    "SGD": lambda s, n, p: _limit(s, SGD(s.temperature), n, p),
+}
+"""By the names of the table's columns."""
+
+
+def _erf(x: Any) -> Any:
+    import jax
+
+    return jax.scipy.special.erf(x / math.sqrt(2.0))
+
+
+def settings() -> list[Setting]:
+    """Common problems: ridge and logistic regression in one pass, with small and with proportional batches; a network."""
+    ridge = Problem(
+        loss=Square(), labels=Linear(), penalty=Ridge(0.1), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.5)
+    )
+    logistic = Problem(
+        loss=Logistic(), labels=Sign(), penalty=Ridge(0.01), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.1)
+    )
+    network = Problem(
+        loss=TwoLayer(_erf), labels=TwoLayerLabels(_erf), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.1),
+        init=Normal(0.5), width=2,
+    )  # fmt: skip
+    small, large = SGD(TEMPERATURE, batch_size=2), ProportionalSGD(BATCH_FRACTION)
+    found = []
+    for name, problem in {"ridge": ridge, "logistic": logistic}.items():
+        found += [
+            Setting(f"{name}, one pass", dataclasses.replace(problem, sample_ratio=math.inf), small),
+            Setting(f"{name}, many passes, small batches", problem, small),
+            Setting(f"{name}, many passes, large batches", problem, large, BATCH_STEP),
+        ]
+    flow = Setting("logistic, full batch", logistic, GradientFlow())
+    return [*found, flow, Setting("erf network, many passes, small batches", network, small)]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one framework says about one setting."""
+
+    theory: Solution | None
+    report: Report | None
+    refusal: str
+    """Why there is no prediction."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether train and test error agree with the runs by one test over both curves."""
+        return self.report is not None and self.report.agrees(false_alarm=FALSE_ALARM)
+
+    @property
+    def words(self) -> str:
+        """For the table."""
+        if self.report is None:
+            return f"– ({self.refusal})"
+        apart = max(self.report[name].relative for name in JUDGED)
+        p = f"p = {self.report.p_value:.2g}" if self.report.p_value > 2e-4 else "p < 0.0002"
+        return f"**holds**, {p}" if self.holds else f"fails, {p}, off by {100 * apart:.0f} %"
+
+
+class Gap(NamedTuple):
+    """SGF against SGD at one temperature: mean over time of the difference in training error."""
+
+    temperature: float
+    laws: tuple[float, float]
+    """Between the two laws: value, standard error."""
+    runs: tuple[float, float]
+    """Between runs of the two at finite size."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows are settings, columns frameworks."""
+
+    settings: list[Setting]
+    runs: list[Runs]
+    cells: list[dict[str, Cell]]
+    gaps: list[Gap]
+
+    def page(self) -> str:
+        """The table and the gaps, as a page in Markdown."""
+        names = list(FRAMEWORKS)
+        lines = ["| real runs | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+        for setting, cells in zip(self.settings, self.cells, strict=True):
+            lines.append(f"| {setting.name} | " + " | ".join(cells[name].words for name in names) + " |")
+        lines += ["", "| τ | train error, SGD − SGF: laws | runs |", "|---|---|---|"]
+        lines += [f"| {g.temperature:g} | {g.laws[0]:.5f} ± {g.laws[1]:.5f} | {g.runs[0]:.5f} ± {g.runs[1]:.5f} |"
+                  for g in self.gaps]  # fmt: skip
+        options = self.runs[0].about["options"]
+        lines += ["", f"Runs: d = {options['dim']}, {options['trials']} trials, t ≤ {T_MAX:g}, temperature "
+                  f"τ = {TEMPERATURE:g}; large batches: a fraction {BATCH_FRACTION:g} of the data, steps of {BATCH_STEP:g}. "
+                  f"A framework holds where one test over train and test error at all times does not reject it at "
+                  f"{FALSE_ALARM:g}; p is its p-value, and the percentage the largest difference relative to the curve's largest value.",
+                  "", f"The gap grows as τ^{self.gap_power():.2f} between the laws."]  # fmt: skip
+        return "\n".join(lines)
+
+    def gap_power(self) -> float:
+        """Exponent of the gap between the laws, fitted where it is larger than three standard errors."""
+        seen = [g for g in self.gaps if g.laws[0] > 3 * g.laws[1]]
+        if len(seen) < 2:
+            return math.nan
+        x, y = np.log([g.temperature for g in seen]), np.log([g.laws[0] for g in seen])
+        return float(np.polyfit(x, y, 1, w=[g.laws[0] / g.laws[1] for g in seen])[0])
+
+
+def table(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> Table:
+    """Run every setting, ask every framework, and measure the gap between SGF and SGD."""
+    found, runs, cells = settings(), [], []
+    for index, setting in enumerate(found):
+        step = {} if setting.step is None else {"dt": setting.step}
+        times = np.linspace(0.5, T_MAX, 12)
+        done = simulate(setting.problem, setting.algorithm, dim=size.dim, trials=size.trials, times=times,
+                        seed=100 * seed + index, progress=progress, **step)  # fmt: skip
+        runs.append(done)
+        row = {}
+        for name, predict in FRAMEWORKS.items():
+            try:
+                theory = predict(setting, size.samples, progress)
+            except InputError as error:
+                row[name] = Cell(None, None, _short(error))
+                continue
+            row[name] = Cell(theory, compare(theory, done, JUDGED), "")
+        cells.append(row)
+    logistic = next(s.problem for s in found if s.name.startswith("logistic, many"))
+    gaps = [gap(logistic, tau, size, seed, progress) for tau in size.gap_temperatures]
+    return Table(found, runs, cells, gaps)
+
+
+def _short(error: InputError) -> str:
+    """What the framework cannot do, in a few words."""
+    text = str(error)
+    if "SGF" in text or "loss" in text:
+        return "square loss only"
+    return "needs stored data" if "sample_ratio" in text or "stored" in text else text.split(";")[0]
+
+
+def gap(problem: Problem, temperature: float, size: Size, seed: int = 0, progress: bool | None = None) -> Gap:
+    """Training error of SGD minus that of SGF, averaged over time, between the laws and between runs."""
+    times, curves, finite = np.linspace(0.5, T_MAX, 12), [], []
+    for algorithm in (SGD(temperature, batch_size=2), SGF(temperature)):
+        law = solve(problem, algorithm, times=np.concatenate([[0.0], times]), dt=0.1, samples=size.gap_samples,
+                    extrapolate=True, dtype="float32", seed=seed, progress=progress)  # fmt: skip
+        copies = law.copies("train_error")
+        assert copies is not None
+        curves.append(copies[:, 1:].mean(axis=1))
+        step = {} if algorithm.rows is not None else {"dt": 0.02}
+        runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, progress=progress,
+                        **step)  # fmt: skip
+        finite.append(np.asarray(runs["train_error"]).mean(axis=1))
+    return Gap(temperature, _difference(*curves), _difference(*finite))
+
+
+def _difference(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
+    """Mean and standard error; replicas and trials of equal number share their data, so they are paired."""
+    apart = first - second
+    return float(apart.mean()), float(apart.std(ddof=1) / math.sqrt(len(apart)))
