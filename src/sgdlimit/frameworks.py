@@ -6,6 +6,7 @@ Frameworks are asked for what they would say about a setting at the same loss, �
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -113,7 +114,7 @@ def _erf(x: Any) -> Any:
 
 
 def settings() -> list[Setting]:
-    """Common problems: ridge and logistic regression in one pass, with small and with proportional batches; a network."""
+    """Ridge and logistic regression in one pass, with small and with proportional batches; a network."""
     ridge = Problem(
         loss=Square(), labels=Linear(), penalty=Ridge(0.1), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.5)
     )
@@ -189,11 +190,14 @@ class Table:
         lines += [f"| {g.temperature:g} | {g.laws[0]:.5f} ± {g.laws[1]:.5f} | {g.runs[0]:.5f} ± {g.runs[1]:.5f} |"
                   for g in self.gaps]  # fmt: skip
         options = self.runs[0].about["options"]
-        lines += ["", f"Runs: d = {options['dim']}, {options['trials']} trials, t ≤ {T_MAX:g}, temperature "
-                  f"τ = {TEMPERATURE:g}; large batches: a fraction {BATCH_FRACTION:g} of the data, steps of {BATCH_STEP:g}. "
-                  f"A framework holds where one test over train and test error at all times does not reject it at "
-                  f"{FALSE_ALARM:g}; p is its p-value, and the percentage the largest difference relative to the curve's largest value.",
-                  "", f"The gap grows as τ^{self.gap_power():.2f} between the laws."]  # fmt: skip
+        words = (
+            f"Runs: d = {options['dim']}, {options['trials']} trials, t ≤ {T_MAX:g}, δ = 2, temperature "
+            f"τ = {TEMPERATURE:g}; large batches: a fraction {BATCH_FRACTION:g} of the data, steps of {BATCH_STEP:g}. A "
+            f"framework holds where one test over train and test error at all times does not reject it at "
+            f"{FALSE_ALARM:g}; p is its p-value, the percentage the largest difference relative to the largest value "
+            f"of the curve. The gap is the mean over time; between the laws it grows as τ^{self.gap_power():.2f}."
+        )
+        lines += ["", *textwrap.wrap(words, 118)]
         return "\n".join(lines)
 
     def gap_power(self) -> float:
@@ -209,7 +213,7 @@ def table(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> Tab
     """Run every setting, ask every framework, and measure the gap between SGF and SGD."""
     found, runs, cells = settings(), [], []
     for index, setting in enumerate(found):
-        step = {} if setting.step is None else {"dt": setting.step}
+        step: dict[str, Any] = {} if setting.step is None else {"dt": setting.step}
         times = np.linspace(0.5, T_MAX, 12)
         done = simulate(setting.problem, setting.algorithm, dim=size.dim, trials=size.trials, times=times,
                         seed=100 * seed + index, progress=progress, **step)  # fmt: skip
@@ -245,7 +249,7 @@ def gap(problem: Problem, temperature: float, size: Size, seed: int = 0, progres
         copies = law.copies("train_error")
         assert copies is not None
         curves.append(copies[:, 1:].mean(axis=1))
-        step = {} if algorithm.rows is not None else {"dt": 0.02}
+        step: dict[str, Any] = {} if algorithm.rows is not None else {"dt": 0.02}
         runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, progress=progress,
                         **step)  # fmt: skip
         finite.append(np.asarray(runs["train_error"]).mean(axis=1))

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from .._tree import tree
+from ..problem import Constant, Problem
+from ..problem.schedules import ScheduleLike
 from .base import Algorithm, Weighted, drifts, forces, gather, needs_data, settle_share, settle_temperature
 
 

@@ -47,7 +47,7 @@ def marchenko_pastur(sample_ratio: float, longest: float = 10.0) -> Spectrum:
 
 
 def stieltjes(sample_ratio: float, ridge: float) -> float:
-    """∫ dμ(x)/(x+λ) for λ > 0: the positive root of λ m²/δ + (λ + 1 − 1/δ) m − 1 = 0 (`eq:R_theta_ridge_freq`, p = 0)."""
+    """∫ dμ(x)/(x+λ), λ > 0: the positive root of λ m²/δ + (λ + 1 − 1/δ) m − 1 = 0 (`eq:R_theta_ridge_freq`, p = 0)."""
     if math.isinf(sample_ratio):
         return 1 / (1 + ridge)
     a, b = ridge / sample_ratio, ridge + 1 - 1 / sample_ratio

@@ -1,4 +1,7 @@
-"""`thm:dmft_sgf`: the empirical joint law of weights, and of pre-activations, tends to that of the DMFT processes."""
+"""`thm:dmft_sgf`, `cor:sgf_dmft_planted`: empirical joint laws tend to those of the DMFT processes.
+
+That of the weights with the teacher, and that of the pre-activations of the training samples with their labels.
+"""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
