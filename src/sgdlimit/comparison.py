@@ -193,7 +193,7 @@ def _shape(result: Result, name: str) -> tuple[int, ...] | None:
 
 def _onto(result: Result, values: np.ndarray, grid: np.ndarray, smooth: bool = True) -> np.ndarray:
     """Values along the result's time (first axis), at the given times."""
-    from scipy.interpolate import CubicSpline, interp1d
+    from scipy.interpolate import CubicSpline
 
     if len(result.time) == len(grid) and np.allclose(result.time, grid, rtol=1e-9, atol=1e-12):
         return values
@@ -201,8 +201,9 @@ def _onto(result: Result, values: np.ndarray, grid: np.ndarray, smooth: bool = T
         raise reject("times", result.time, "a curve with one point cannot be compared at other times")
     if smooth:
         return CubicSpline(result.time, values, axis=0)(grid)
-    ends = (values[0], values[-1])  # errors are not extrapolated
-    return interp1d(result.time, values, axis=0, bounds_error=False, fill_value=ends, assume_sorted=True)(grid)
+    flat = values.reshape(len(result.time), -1)
+    columns = [np.interp(grid, result.time, column) for column in flat.T]  # errors are not extrapolated
+    return np.stack(columns, axis=1).reshape(len(grid), *values.shape[1:])
 
 
 def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -192,8 +192,8 @@ class Table:
         options = self.runs[0].about["options"]
         words = (
             f"Runs: d = {options['dim']}, {options['trials']} trials, t ≤ {T_MAX:g}, δ = 2, temperature "
-            f"τ = {TEMPERATURE:g}; large batches: a fraction {BATCH_FRACTION:g} of the data, steps of {BATCH_STEP:g}. A "
-            f"framework holds where one test over train and test error at all times does not reject it at "
+            f"τ = {TEMPERATURE:g}; large batches: a fraction {BATCH_FRACTION:g} of the data, steps of {BATCH_STEP:g}. "
+            f"A framework holds where one test over train and test error at all times does not reject it at "
             f"{FALSE_ALARM:g}; p is its p-value, the percentage the largest difference relative to the largest value "
             f"of the curve. The gap is the mean over time; between the laws it grows as τ^{self.gap_power():.2f}."
         )
