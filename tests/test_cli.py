@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import sgdlimit as sl
 from sgdlimit.cli.app import app
 
-COMMANDS = ("figure", "solve", "simulate", "compare", "plot", "models")
+COMMANDS = ("figure", "verify", "frameworks", "solve", "simulate", "compare", "plot", "models")
 
 
 def run(*arguments):
@@ -58,6 +58,8 @@ def test_walk_from_problem_to_picture(example):
     report = run("compare", runs, theory, "--within", 8)
     assert report.exit_code == 0
     assert "train_error" in report.stdout
+    assert run("compare", runs, theory, "--false-alarm", 0.001).exit_code == 0
+    assert run("compare", runs, theory, "--false-alarm", 2).exit_code == 2
     assert run("compare", runs, theory, "--within", 0.001).exit_code == 1
     assert run("plot", runs, theory, "-o", picture).exit_code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -182,10 +184,29 @@ def test_interruption_leaves_nothing_behind(example, tmp_path):
 
 
 def test_quick_figure(tmp_path):
+    """Picture, vector picture and table appear together, and the laws agree with the runs."""
     out = run("figure", "--quick", "--output", tmp_path / "f.png")
-    assert out.exit_code == 0
-    assert (tmp_path / "f.png").stat().st_size > 20_000
-    assert out.stdout.count("against") == 3
+    assert out.exit_code == 0, out.stderr
+    assert {f.name for f in tmp_path.iterdir()} == {"f.png", "f.pdf", "f.txt"}
+    assert (tmp_path / "f.png").stat().st_size > 50_000
+    table = (tmp_path / "f.txt").read_text()
+    assert table in out.stdout
+    rows = [line.split() for line in table.splitlines() if line.split()[1:3] in (["SGD", "SGD"], ["SGF", "SGF"])]
+    assert len(rows) == 4
+    assert all(row[-1] == "agree" for row in rows), table
+    refused = run("figure", "--quick", "--output", tmp_path / "f.pdf")
+    assert refused.exit_code == 2
+    assert "--force" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["figure", "verify", "frameworks"])
+def test_experiments_refuse_before_any_work(command, tmp_path):
+    began = time.time()
+    for output, word in ((tmp_path / "x.jpg", ".png"), (tmp_path / "no" / "x.png", "folder")):
+        out = run(command, "--output", output)
+        assert out.exit_code == 2
+        assert word in out.stderr
+    assert time.time() - began < 5
 
 
 def test_the_command_is_installed():

@@ -65,7 +65,7 @@ def test_rooms_import_only_from_rooms_above():
         "limits",
         "dmft",
     ]
-    order += ["simulation", "significance", "comparison", "figures", "verification", "plot", "cli"]
+    order += ["simulation", "significance", "comparison", "figures", "frameworks", "verification", "plot", "cli"]
     source = ROOT / "src" / "sgdlimit"
     seen = 0
     for place, room in enumerate(order):

@@ -59,15 +59,22 @@ def compare(
     first: Annotated[Path, typer.Argument(help="Result file.")],
     second: Annotated[Path, typer.Argument(help="Result file.")],
     within: Annotated[float, typer.Option(help="Exit with status 1 if any |z| is larger.")] = 4.0,
+    false_alarm: Annotated[
+        float | None,
+        typer.Option(help="Judge whole curves by one test instead: exit with status 1 if its p-value is smaller."),
+    ] = None,
 ) -> None:
-    """Compare two results point by point, in units of the combined standard error."""
+    """Compare two results: point by point in units of the combined standard error, and whole curves by one test."""
     from ..comparison import compare as compare_results
     from ..results import load
 
     report = compare_results(load(first), load(second))
+    agree = report.agrees(within, false_alarm=false_alarm)
     typer.echo(repr(report))
-    if not report.agrees(within):
-        typer.echo(f"disagree: max |z| = {report.largest:.2f} is above {within:g}", err=True)
+    if not agree:
+        point = f"max |z| = {report.largest:.2f} is above {within:g}"
+        whole = f"p = {report.p_value:.2g} is below {false_alarm}"
+        typer.echo(f"disagree: {point if false_alarm is None else whole}", err=True)
         raise typer.Exit(1)
 
 

@@ -108,20 +108,20 @@ def headless() -> None:
 PICTURE = (".png", ".pdf")
 
 
-def writable_together(output: Path, force: bool) -> None:
-    """Refuse, before any work, a picture whose PNG, PDF or table cannot be written."""
+def writable_together(output: Path, force: bool, page: str = ".txt") -> None:
+    """Refuse, before any work, a picture whose PNG, PDF or page of numbers cannot be written."""
     writable(output, force, PICTURE)
-    for kind in (*PICTURE, ".txt"):
+    for kind in (*PICTURE, page):
         writable(output.with_suffix(kind), force, (kind,))
 
 
-def write_together(figure: Any, table: str, output: Path) -> None:
-    """The picture as PNG and PDF, the table as TXT and on the screen."""
+def write_together(figure: Any, text: str, output: Path, page: str = ".txt") -> None:
+    """The picture as PNG and PDF; the numbers on a page beside them and on the screen."""
     import matplotlib
 
     with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
         for kind in PICTURE:
             figure.savefig(output.with_suffix(kind), dpi=300)
-    output.with_suffix(".txt").write_text(table + "\n", encoding="utf-8")
-    typer.echo(table)
-    typer.echo(f"wrote {', '.join(str(output.with_suffix(kind)) for kind in (*PICTURE, '.txt'))}")
+    output.with_suffix(page).write_text(text + "\n", encoding="utf-8")
+    typer.echo(text)
+    typer.echo(f"wrote {', '.join(str(output.with_suffix(kind)) for kind in (*PICTURE, page))}")

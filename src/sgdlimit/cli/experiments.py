@@ -1,4 +1,4 @@
-"""`sgdlimit figure | verify`: the paper, reproduced and tested."""
+"""`sgdlimit figure | verify | frameworks`: the paper, reproduced and tested."""
 
 from pathlib import Path
 from typing import Annotated
@@ -44,3 +44,21 @@ def verify(
 
     result = compute(QUICK if quick else FULL, seed=seed)
     write_together(draw(result)[0, 0].figure, result.table(), output)
+
+
+@command("sgdlimit frameworks --output frameworks.png")
+def frameworks(
+    output: Output = Path("frameworks.png"), quick: Quick = False, seed: RandomSeed = 0, force: Force = False
+) -> None:
+    """Ask every framework for the same runs: where does each hold, and where does it fail?
+
+    Online SGD, proportional batches, homogenised SGD, gradient flow, SGF and SGD, and the gap between the last two
+    against the temperature. Writes the picture as PNG and PDF, and the tables as MD beside them.
+    """
+    writable_together(output, force, ".md")
+    headless()
+    from ..frameworks import FULL, QUICK, table
+    from ..plot import frameworks as draw
+
+    result = table(QUICK if quick else FULL, seed=seed)
+    write_together(draw(result)[0, 0].figure, result.page(), output, ".md")

@@ -1,0 +1,37 @@
+"""How two results agree: the difference along time, in units of its standard error."""
+
+from typing import Any
+
+from ..comparison import Report
+from ..errors import reject
+from .curves import COLOURS, MARKERS
+
+
+def agreement(report: Report, *, axes: Any = None, sigmas: float = 2.0) -> Any:
+    """z of every variable along time over a band of ±`sigmas`; the p-value of its whole curve in the legend.
+
+    A matrix-valued variable gives one curve an entry. Returns the axes.
+    """
+    import matplotlib.pyplot as plt
+
+    if not isinstance(report, Report):
+        raise reject("report", repr(report), "give the result of sl.compare(theory, runs)")
+    if axes is None:
+        _, axes = plt.subplots(figsize=(5.2, 3.2), layout="constrained")
+    axes.axhspan(-sigmas, sigmas, color="0.92", lw=0, zorder=0)
+    axes.axhline(0.0, color="0.6", lw=0.8, zorder=0)
+    for index, (name, found) in enumerate(report.variables.items()):
+        label = f"{name.replace('_', ' ')}: $p$ = {report.p_values[name]:.2g}"
+        columns = found.z.reshape(len(found.time), -1).T
+        for column, values in enumerate(columns):
+            axes.plot(
+                found.time, values, color=COLOURS[index % len(COLOURS)], marker=MARKERS[index % len(MARKERS)], ms=3,
+                lw=0.9, label=label if column == 0 else None,
+            )  # fmt: skip
+    axes.set_xlabel("time  $t = \\eta k / d$")
+    axes.set_ylabel("difference / standard error")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(
+        title=f"all together: $p$ = {report.p_value:.2g}", fontsize="x-small", title_fontsize="x-small", frameon=False
+    )
+    return axes

@@ -1,0 +1,56 @@
+"""The table of frameworks: each holds where its assumptions do, and fails where they do not."""
+
+import math
+
+import pytest
+
+import sgdlimit as sl
+from sgdlimit.frameworks import FRAMEWORKS, FULL, Setting, settings, table
+
+
+def test_temperature_of_proportional_batches():
+    """Variance γ²(1/b − 1) = τδγ."""
+    found = next(s for s in settings() if isinstance(s.algorithm, sl.ProportionalSGD))
+    assert found.temperature == pytest.approx(0.5 * (1 / 0.3 - 1) / 2.0)
+
+
+def test_frameworks_say_what_they_cannot_do():
+    by_name = {s.name: s for s in settings()}
+    with pytest.raises(sl.InputError):
+        FRAMEWORKS["homogenised SGD"](by_name["logistic, many passes, small batches"], 1024, False)
+    with pytest.raises(sl.InputError):
+        FRAMEWORKS["proportional batches"](by_name["ridge, one pass"], 1024, False)
+
+
+def test_ridge_frameworks_coincide_where_they_should():
+    """With infinite data homogenised SGD is online SGD."""
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), noise=sl.Normal(0.3))
+    setting = Setting("ridge", problem, sl.SGD(0.5))
+    volterra, online = (FRAMEWORKS[name](setting, 1024, False) for name in ("homogenised SGD", "online SGD"))
+    assert sl.compare(volterra, online, ["test_error"])["test_error"].relative < 1e-5
+
+
+HOLDS = {
+    "one pass": {"online SGD", "homogenised SGD", "SGF (the paper)", "SGD"},
+    "small batches": {"homogenised SGD", "SGD"},
+    "large batches": {"proportional batches"},
+    "full batch": {"proportional batches", "gradient flow", "SGF (the paper)", "SGD"},
+}
+"""By the end of the setting's name; homogenised SGD, and SGF with small batches, for the square loss alone."""
+
+
+@pytest.mark.slow
+def test_table():
+    result = table(FULL)
+    print(result.page())
+    for setting, cells in zip(result.settings, result.cells, strict=True):
+        expected = next(set(names) for end, names in HOLDS.items() if setting.name.endswith(end))
+        square = isinstance(setting.problem.loss, sl.Square)
+        expected -= set() if square else {"homogenised SGD"}
+        expected |= {"SGF (the paper)"} if square and "small" in setting.name else set()
+        assert {name for name, cell in cells.items() if cell.holds} == expected, (setting.name, cells)
+    last = result.gaps[-1]
+    assert last.laws[0] > 10 * last.laws[1]
+    for gap in result.gaps:
+        assert abs(gap.laws[0] - gap.runs[0]) < 4 * math.hypot(gap.laws[1], gap.runs[1])
+    assert 1 < result.gap_power() < 3
