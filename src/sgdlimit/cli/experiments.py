@@ -7,7 +7,7 @@ import typer
 
 from .common import Force, Output, command, headless, writable_together, write_together
 
-Quick = Annotated[bool, typer.Option("--quick", help="A smaller version, in half a minute.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A smaller version, for a first look.")]
 RandomSeed = Annotated[int, typer.Option("--seed", help="Random seed.")]
 
 
