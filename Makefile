@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: install figure test test-slow check bench clean
+.PHONY: install figure verify frameworks test test-slow check bench clean
 
 install: $(READY)
 
@@ -15,6 +15,12 @@ $(READY): pyproject.toml
 
 figure: install
 	$(BIN)/sgdlimit figure --output figure.png --force
+
+verify: install
+	$(BIN)/sgdlimit verify --output verify.png --force
+
+frameworks: install
+	$(BIN)/sgdlimit frameworks --output frameworks.png --force
 
 test: install
 	$(BIN)/python -m pytest -m "not slow"
@@ -32,4 +38,4 @@ bench: install
 	$(BIN)/python benchmarks/march.py
 
 clean:
-	rm -rf $(VENV) figure.png figure.nc
+	rm -rf $(VENV) figure.* verify.* frameworks.*
