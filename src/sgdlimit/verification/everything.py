@@ -94,7 +94,7 @@ def verify(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> Ve
     problem, flow, sgd = logistic(), SGF(TEMPERATURE), SGD(TEMPERATURE, batch_size=2)
     common = {"dims": size.dims, "trials": size.trials, "times": TIMES, "seed": seed, "progress": progress}
     of_flow = distances(problem, flow, dt=FLOW_STEP, entries=ENTRIES, **common)
-    of_sgd = distances(problem, sgd, dt=SGD_STEP, **common)
+    of_sgd = distances(problem, sgd, dt=SGD_STEP, reference=False, **common)
     panels, bounds, findings = [], [], []
     for side, words in {"theta": "weights (θ at two times, θ*)", "r": "samples (r at two times, r*, z)"}.items():
         curves = [_named(c, f"SGF, {c.label}") for c in of_flow[side] if c.label in ENTRIES]

@@ -45,14 +45,16 @@ def distances(
     dt: float,
     entries: Sequence[str] = ("gaussian",),
     samples: int = 2**17,
+    reference: bool = True,
     seed: int = 0,
     progress: bool | None = None,
 ) -> dict[str, list[Scaling]]:
     """W₂ between the finite-size law and the DMFT law against d, for the weights ("theta") and the samples ("r").
 
     Measured between d (or n) rows of one run and as many independent draws of the DMFT law; the same between two sets
-    of such draws ("independent draws") is what sampling alone leaves. An algorithm without a step of its own
-    takes the same dt at finite size as in the theory: their discrete systems correspond (`lem:dmft_sgf_discrete`).
+    of such draws ("independent draws", unless reference=False) is what sampling alone leaves. An algorithm without a
+    step of its own takes the same dt at finite size as in the theory: their discrete systems correspond
+    (`lem:dmft_sgf_discrete`).
     `trials[i]` runs at `dims[i]`. "… moments" is the part of W₂ that shows in means and covariances.
     """
     law = solve(
@@ -82,7 +84,7 @@ def distances(
                 jobs += [(side, kind, cloud, some(side, len(cloud))) for cloud in clouds]
                 gaps = [between_moments(np.mean(c, axis=0), np.cov(c.T), *moments[side]) for c in clouds]
                 found.setdefault((side, f"{kind}, {MOMENTS}"), []).append(np.array(gaps))
-        for side in draws:
+        for side in draws if reference else ():
             size = len(jobs[0][2]) if side == "theta" else max(len(job[2]) for job in jobs if job[0] == "r")
             jobs += [(side, SAMPLING, some(side, size), some(side, size)) for _ in range(count)]
         with ThreadPoolExecutor(WORKERS) as pool:
