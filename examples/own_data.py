@@ -33,9 +33,9 @@ def prepare(load: Any) -> tuple[np.ndarray, ...]:
     return X / size, (y - y.mean()) / y.std(), X_test / size, (y_test - y.mean()) / y.std()
 
 
-def main(output):
+def main(output: Any) -> dict[str, sl.Report]:
     figure, rows = plt.subplots(len(TABLES), 2, figsize=(8.8, 6.4), layout="constrained")
-    deviations = {}
+    reports = {}
     for axes, (name, load) in zip(rows, TABLES.items(), strict=True):
         X, y, X_test, y_test = prepare(load)
         runs = sl.simulate_on_data(
@@ -44,14 +44,15 @@ def main(output):
         theory = sl.least_squares_on_data(X, y, TEMPERATURE, RIDGE, X_test=X_test, y_test=y_test, times=runs.time)
         sl.plot.learning_curves(runs, theory, axes=axes)
         axes[0].set_title(f"{name}: {X.shape[0]} samples, {X.shape[1]} features", loc="left", fontsize="medium")
-        mean, error = runs.curve("train_error")
-        deviation = np.abs(mean / theory["train_error"] - 1)
+        reports[name] = sl.compare(theory, runs, ["train_error", "test_error"])
+        train = reports[name]["train_error"]
+        deviation, share = np.abs(train.second / train.first - 1), train.stderr / train.first
         worst = deviation.argmax()
-        deviations[name] = deviation[worst]
-        at, share = runs.time[worst], error[worst] / theory["train_error"][worst]
-        print(f"{name}: train curve off by at most {deviation[worst]:.4f}, at t = {at:.3g} (error {share:.4f})")
+        at = train.time[worst]
+        print(f"{name}: train curve off by at most {deviation[worst]:.4f}, at t = {at:.3g} (error {share[worst]:.4f})")
+        print(reports[name])
     figure.savefig(output, dpi=150)
-    return deviations
+    return reports
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..errors import reject
 from ..results import Result, Runs
+from .panels import panels
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: distinct for every kind of colour vision."""
@@ -74,7 +75,6 @@ def learning_curves(
     Runs: solid mean over trials with a band of one standard deviation. Theories: dotted for the SGF law, dashed
     otherwise, with a band of two standard errors where they are Monte Carlo. Returns the axes, one a variable.
     """
-    import matplotlib.pyplot as plt
 
     if not results:
         raise reject("results", "nothing", "give at least one Solution or Runs")
@@ -84,13 +84,7 @@ def learning_curves(
     if labels is not None and len(labels) != len(results):
         raise reject("labels", f"{len(labels)} labels", f"give one for each of the {len(results)} results")
     names = _variables(results, variables)
-    if axes is None:
-        width = 4.4 * len(names)
-        _, axes = plt.subplots(1, len(names), figsize=(max(width, 5.2), 3.6), squeeze=False, layout="constrained")
-        axes = axes[0]
-    flat = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-    if len(flat) != len(names):
-        raise reject("axes", f"{len(flat)} axes", f"give one for each of the {len(names)} variables")
+    axes, flat = panels(axes, len(names), "variables", max(4.4, 5.2 / len(names)), 3.6)
     groups = list(dict.fromkeys(_group(r) for r in results))
     simulated = {_group(r) for r in results if isinstance(r, Runs)}
     for ax, name in zip(flat, names, strict=True):

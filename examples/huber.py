@@ -1,0 +1,84 @@
+"""Huber regression with heavy-tailed label noise: how much does clipping the residuals help SGD, and where to clip?
+
+The noise is Student's t with 3 degrees of freedom: its variance is finite, its fourth moment is not, so the test error
+of a run is dominated by a few labels. The error of the weights is not, and is shown: on the left against time, on the
+right at the end against the threshold of the Huber loss. Lines: exact limit. Points: SGD, with standard error.
+
+FINDING
+
+    python examples/huber.py huber.png
+"""
+
+import sys
+from typing import Any
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+
+import sgdlimit as sl
+from sgdlimit.plot import COLOURS, MARKERS
+
+THRESHOLDS = (0.2, 0.4, 0.8, 1.6, 3.2)
+SHOWN = (0.4, 3.2, "square")
+FREEDOM = 3.0
+T_MAX, DIM, TRIALS = 5.0, 800, 20
+ALGORITHM = sl.SGD(temperature=0.2, batch_size=4)
+
+
+def draw_noise(key: Any, shape: tuple[int, ...]) -> Any:
+    return jax.random.t(key, FREEDOM, shape)
+
+
+NOISE = sl.Law(draw_noise, mean=0.0, second_moment=FREEDOM / (FREEDOM - 2))
+
+
+def weight_error(result: sl.Solution | sl.Runs) -> np.ndarray:
+    """|θ − θ*|²/d, for a teacher of norm 1."""
+    return result["norm"][..., 0, 0] - 2 * result["overlap"][..., 0, 0] + 1
+
+
+def main(output: Any) -> dict[str, sl.Report]:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.8, 3.6), layout="constrained")
+    reports, final, colours = {}, {}, iter(zip(COLOURS, MARKERS, strict=True))
+    for threshold in (*THRESHOLDS, "square"):
+        huber = isinstance(threshold, float)
+        problem = sl.Problem(
+            loss=sl.Huber(threshold) if huber else sl.Square(),
+            penalty=sl.Ridge(0.05),
+            sample_ratio=4.0,
+            teacher=sl.Rademacher(1.0),
+            noise=NOISE,
+        )
+        if huber:
+            theory = sl.solve(problem, ALGORITHM, t_max=T_MAX, dt=0.1, samples=24576, extrapolate=True, dtype="float32")
+        else:
+            theory = sl.least_squares(problem, ALGORITHM, t_max=T_MAX)
+        runs = sl.simulate(problem, ALGORITHM, dim=DIM, trials=TRIALS, times=np.linspace(0.0, T_MAX, 11))
+        label = f"Huber, threshold {threshold:g}" if huber else "square loss"
+        reports[label] = sl.compare(theory, runs, ["overlap", "norm"])
+        print(label, reports[label], f"error at the end: {weight_error(theory)[-1]:.3f}", sep="\n")
+        error = weight_error(runs)
+        mean, spread = error.mean(axis=0), error.std(axis=0, ddof=1) / np.sqrt(TRIALS)
+        final[threshold] = weight_error(theory)[-1], mean[-1], spread[-1]
+        if threshold in SHOWN:
+            colour, marker = next(colours)
+            left.plot(theory.time, weight_error(theory), color=colour, label=label)
+            left.errorbar(runs.time, mean, spread, color=colour, marker=marker, ms=4, ls="")
+    line, points, bars = np.array([final[threshold] for threshold in THRESHOLDS]).T
+    right.plot(THRESHOLDS, line, color="black", label="exact limit")
+    right.errorbar(THRESHOLDS, points, bars, color="black", marker="o", ms=4, ls="", label=f"SGD, $d$ = {DIM}")
+    right.axhline(final["square"][0], color=COLOURS[2], ls="--", label="square loss")
+    left.set(xlabel="time  $t = \\eta k / d$", ylabel="error of the weights  $|\\theta - \\theta_*|^2 / d$")
+    right.set(xlabel="threshold of the Huber loss", ylabel=f"error of the weights at $t$ = {T_MAX:g}", xscale="log")
+    right.set_xticks(THRESHOLDS, [f"{threshold:g}" for threshold in THRESHOLDS])
+    right.minorticks_off()
+    for ax in (left, right):
+        ax.legend(frameon=False, fontsize="small")
+        ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(output, dpi=150)
+    return reports
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "huber.png")

@@ -1,0 +1,68 @@
+"""What does SGD remember? Two-time kernels of logistic regression.
+
+C_θ(t, t') is the overlap of the weights at two times, R_θ(t, t') the answer of a weight at time t to a push at t', R_ℓ
+the answer of a sample's force to a push of its pre-activation. Heat maps: the exact limit. Right: C_θ against SGD,
+θ(t)·θ(t')/d at all pairs of kept times (mean and standard error over trials).
+
+FINDING
+
+    python examples/kernels.py kernels.png
+"""
+
+import sys
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import sgdlimit as sl
+from sgdlimit.plot import COLOURS, MARKERS
+
+T_MAX, STEP, DIM, TRIALS = 6.0, 0.1, 800, 20
+KEPT = np.arange(0.0, 7.0)
+SHOWN = (1, 3, 6)
+ALGORITHM = sl.SGD(temperature=0.5, batch_size=4)
+PROBLEM = sl.Problem(
+    loss=sl.Logistic(),
+    labels=sl.Sign(),
+    penalty=sl.Ridge(0.02),
+    sample_ratio=2.0,
+    teacher=sl.Normal(1.0),
+    noise=sl.Normal(0.1),
+)
+
+
+def main(output: Any) -> dict[str, sl.Report]:
+    theory = sl.solve(PROBLEM, ALGORITHM, t_max=T_MAX, dt=STEP, samples=32768, extrapolate=True, kernels=True)
+    runs = sl.simulate(PROBLEM, ALGORITHM, dim=DIM, trials=TRIALS, times=np.linspace(0.0, T_MAX, 11), snapshots=KEPT)
+    report = sl.compare(theory, runs)
+    print(report)
+
+    theta = runs["theta"][..., 0]
+    overlaps = theta @ theta.swapaxes(1, 2) / theta.shape[-1]  # (trial, snapshot, snapshot)
+    mean, error = overlaps.mean(axis=0), overlaps.std(axis=0, ddof=1) / np.sqrt(len(overlaps))
+    at = np.searchsorted(theory.time, KEPT - 1e-9)
+    value, doubt = (part[np.ix_(at, at)][..., 0, 0] for part in theory.curve("C_theta"))
+    pairs = np.tril_indices(len(KEPT))
+    z = ((mean - value) / np.sqrt(error**2 + doubt**2 + (1e-5 * value.max()) ** 2))[pairs]
+    print(f"C_theta at {z.size} pairs of times: max |z| = {np.abs(z).max():.2f}, rms z = {np.sqrt(np.mean(z**2)):.2f}")
+    for start in (0, 4):
+        late, early = round((start + 2) / STEP), round(start / STEP)
+        print(f"R_theta({start + 2}, {start}) = {theory['R_theta'][late, early, 0, 0]:.3f}")
+
+    figure, axes = plt.subplots(2, 2, figsize=(8.4, 6.6), layout="constrained")
+    axes = axes.ravel()
+    sl.plot.kernels(theory, axes=axes[:3])
+    for i, colour, marker in zip(SHOWN, COLOURS, MARKERS, strict=False):
+        axes[3].plot(theory.time, theory["C_theta"][at[i], :, 0, 0], color=colour, label=f"$t$ = {KEPT[i]:g}")
+        axes[3].errorbar(KEPT, mean[i], error[i], color=colour, marker=marker, ms=4, ls="")
+    axes[3].plot([], [], color="grey", marker="o", ms=4, ls="", label=f"SGD, $d$ = {DIM}, {TRIALS} trials")
+    axes[3].set(xlabel="other time  $t'$", ylabel="$C_\\theta(t, t')$", ylim=(-0.1, 2.9))
+    axes[3].legend(frameon=False, fontsize="small")
+    axes[3].spines[["top", "right"]].set_visible(False)
+    figure.savefig(output, dpi=150)
+    return {"logistic regression": report}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "kernels.png")

@@ -1,0 +1,114 @@
+"""Laws of one weight or one pre-activation: histogram of the runs, line of the theory."""
+
+from typing import Any
+
+import numpy as np
+
+from .. import grid
+from ..errors import instance, reject, whole
+from ..results import Result, Runs, Solution
+from .curves import COLOURS
+from .panels import panels
+
+SYMBOLS = {"theta": "\\theta", "r": "r"}
+MEANINGS = {"theta": "weight", "r": "pre-activation"}
+
+
+def distributions(
+    solution: Solution,
+    runs: Runs,
+    variable: str = "theta",
+    *,
+    snapshots: Any = None,
+    unit: int = 0,
+    axes: Any = None,
+    bins: Any = 60,
+) -> Any:
+    """Draw the law of θ ("theta") or of r on the training samples ("r"), one axes a snapshot; bins are shared.
+
+    Filled: all coordinates of all trials of the runs. Line: the draws of the solution, in the same bins. Both are
+    densities with respect to all values, so that an area below 1 says how many lie beyond the bins.
+    snapshots: times kept by both results (default: all such). unit: the student. bins: a number, or their edges.
+    Returns the axes.
+    """
+    instance("solution", solution, Solution, "a Solution, as sl.solve(snapshots=[...]) returns")
+    instance("runs", runs, Runs, "Runs, as sl.simulate(snapshots=[...]) returns")
+    if variable not in SYMBOLS:
+        raise reject("variable", repr(variable), "it must be 'theta' or 'r'")
+    for argument, result, verb in (("solution", solution, "solve"), ("runs", runs, "simulate")):
+        if variable not in result.variables or "snapshot" not in result.coords:
+            raise reject(argument, f"no draws of {variable}", f"{verb} with snapshots=[...]")
+    width = solution[variable].shape[-1]
+    if runs[variable].shape[-1] != width:
+        raise reject("runs", f"width {runs[variable].shape[-1]}", f"the solution has width {width}; take one problem")
+    unit = whole("unit", unit, least=0, most=width - 1, why=f"it must be a student from 0 to {width - 1}")
+    pairs = _pairs(solution, runs, snapshots)
+    theory = [solution[variable][i, :, unit].ravel() for i, _ in pairs]
+    seen = [runs[variable][:, j, :, unit].ravel() for _, j in pairs]
+    edges = _edges(bins, [*theory, *seen])
+    axes, flat = panels(axes, len(pairs), "snapshots", 3.1, 3.0)
+    for ax, law, found, (i, _) in zip(flat, theory, seen, pairs, strict=True):
+        ax.stairs(_density(found, edges), edges, fill=True, color=COLOURS[0], alpha=0.45, label=_runs_name(runs))
+        middle = (edges[1:] + edges[:-1]) / 2
+        ax.plot(middle, _density(law, edges), color="black", lw=1.3, label=solution.about.get("method", "theory"))
+        ax.set_title(f"$t$ = {solution['snapshot'][i]:g}", fontsize="medium")
+        index = f"_{unit}" if width > 1 else ""
+        ax.set_xlabel(f"{MEANINGS[variable]}  ${SYMBOLS[variable]}{index}$")
+        ax.set_xlim(edges[0], edges[-1])
+        ax.set_ylim(bottom=0)
+        ax.spines[["top", "right"]].set_visible(False)
+    flat[0].set_ylabel("density")
+    flat[0].legend(fontsize="x-small", frameon=False)
+    return axes
+
+
+def _runs_name(runs: Runs) -> str:
+    dim = runs.about.get("options", {}).get("dim")
+    return "simulation" + (f" ($d$ = {dim}, {runs.trials} trial{'s' * (runs.trials != 1)})" if dim else "")
+
+
+def _pairs(solution: Solution, runs: Runs, snapshots: Any) -> list[tuple[int, int]]:
+    """Indices of the snapshots to draw, in the solution and in the runs."""
+    kept = solution["snapshot"]
+    # Runs keep the whole update nearest to the time asked for.
+    slack = 1e-6 * (1 + float(kept[-1])) + float(runs.about.get("diagnostics", {}).get("step_time") or 0.0)
+    wanted = kept if snapshots is None else grid.increasing("snapshots", np.atleast_1d(snapshots))
+    pairs = []
+    for t in wanted:
+        i, j = _nearest(solution, t, slack), _nearest(runs, t, slack)
+        if i is not None and j is not None:
+            pairs.append((i, j))
+        elif snapshots is not None:
+            name = "solution" if i is None else "runs"
+            raise reject(
+                "snapshots", f"{t:g}", f"the {name} did not keep it; give solve and simulate the same snapshots"
+            )
+    if not pairs:
+        times = ", ".join(f"{t:g}" for t in runs["snapshot"])
+        raise reject("runs", f"snapshots at {times}", "the solution has others; give solve and simulate the same")
+    return pairs
+
+
+def _nearest(result: Result, t: float, slack: float) -> int | None:
+    """Where the result kept the time t; None if it did not."""
+    gap = np.abs(result["snapshot"] - t)
+    return int(gap.argmin()) if gap.min() <= slack else None
+
+
+def _edges(bins: Any, values: list[np.ndarray]) -> np.ndarray:
+    """Edges for all panels: the user's, or so many bins over all values."""
+    if np.ndim(bins) == 0:
+        count = whole("bins", bins, least=1, why="it must be a whole number ≥ 1, or increasing edges")
+        return np.histogram_bin_edges(np.concatenate(values), count)
+    try:
+        edges = np.asarray(bins, dtype=float)
+    except (TypeError, ValueError):
+        raise reject("bins", repr(bins), "edges must be numbers") from None
+    if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0) or not np.all(np.isfinite(edges)):
+        raise reject("bins", bins, "edges must be two or more increasing numbers")
+    return edges
+
+
+def _density(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Histogram as a density with respect to all values."""
+    return np.histogram(values, edges)[0] / (len(values) * np.diff(edges))

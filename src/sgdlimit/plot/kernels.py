@@ -1,0 +1,85 @@
+"""Two-time kernels as heat maps: time upwards, earlier time to the right."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import instance, reject
+from ..results import Solution
+from .panels import panels
+
+SYMBOLS = {"C_theta": "C_\\theta", "R_theta": "R_\\theta", "R_ell": "R_\\ell"}
+RESPONSES = ("R_theta", "R_ell")
+"""Kernels that vanish for t < t': only their causal half is drawn."""
+DIVERGING, POSITIVE, NEGATIVE = "RdBu_r", "viridis", "viridis_r"
+"""Safe for colour vision; the sequential maps are brightest where the kernel is largest in size."""
+SIGN = 4.0
+"""Standard errors beyond which the sign of a Monte Carlo kernel is believed, among some thousand entries."""
+ROUNDING = 1e-9
+"""The same for an exact kernel, relative to its largest value."""
+
+
+def kernels(
+    solution: Solution,
+    names: str | Sequence[str] = ("C_theta", "R_theta", "R_ell"),
+    *,
+    axes: Any = None,
+    entry: tuple[int, int] = (0, 0),
+) -> Any:
+    """Draw two-time kernels K(t, t') of a solution side by side, t against t', one axes and one colour bar each.
+
+    Responses are drawn for t ≥ t' only. Where a kernel changes sign its colours diverge from zero, otherwise they are
+    a scale from its least to its largest value. entry: (student, student_) of a width above 1. Returns the axes.
+    """
+    instance("solution", solution, Solution, "a Solution, as sl.solve or sl.least_squares return")
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    for name in wanted:
+        if name not in SYMBOLS:
+            raise reject("names", name, f"it must be one of {', '.join(SYMBOLS)}")
+        if name not in solution.variables:
+            raise reject("solution", f"a Solution without {name}", "solve with kernels=True")
+    if not wanted:
+        raise reject("names", "no name", f"give one or more of {', '.join(SYMBOLS)}")
+    if len(solution.time) < 2:
+        raise reject("solution", f"{len(solution.time)} times", "a heat map needs two or more; solve with more times")
+    unit = _entry(solution[wanted[0]].shape[2], entry)
+    axes, flat = panels(axes, len(wanted), "kernels", 3.7, 3.1)
+    for ax, name in zip(flat, wanted, strict=True):
+        _draw(ax, solution, name, unit)
+    return axes
+
+
+def _entry(width: int, entry: Any) -> tuple[int, int]:
+    """(student, student_) as indices."""
+    allowed = f"it must be two numbers from 0 to {width - 1}"
+    if not isinstance(entry, Sequence) or len(entry) != 2:
+        raise reject("entry", repr(entry), allowed)
+    for unit in entry:
+        if isinstance(unit, bool) or not isinstance(unit, int | np.integer) or not 0 <= unit < width:
+            raise reject("entry", repr(entry), allowed)
+    return int(entry[0]), int(entry[1])
+
+
+def _draw(ax: Any, solution: Solution, name: str, unit: tuple[int, int]) -> None:
+    """One kernel on one axes."""
+    time, earlier = solution.time, solution["earlier"]
+    value, error = (part[:, :, unit[0], unit[1]] for part in solution.curve(name))
+    hidden = np.zeros(value.shape, dtype=bool)
+    if name in RESPONSES:
+        hidden = earlier[None, :] > time[:, None]
+    shown = np.ma.masked_array(value, hidden)
+    size = float(np.abs(shown).max())
+    sure = SIGN * error + ROUNDING * size
+    below, above = (bool(np.any((sign * shown > sure).filled(False))) for sign in (-1, 1))
+    if below and above:
+        colours = {"cmap": DIVERGING, "vmin": -size, "vmax": size}
+    else:
+        colours = {"cmap": NEGATIVE if below else POSITIVE}
+    # nearest: one cell a pair of times, its edges halfway to the neighbours, on any grid
+    mesh = ax.pcolormesh(earlier, time, shown, shading="nearest", rasterized=True, **colours)
+    which = f"^{{{unit[0]}{unit[1]}}}" if solution[name].shape[2] > 1 else ""
+    ax.figure.colorbar(mesh, ax=ax, label=f"${SYMBOLS[name]}{which}(t, t')$")
+    ax.set_xlabel("earlier time  $t'$")
+    ax.set_ylabel("time  $t$")
+    ax.spines[["top", "right"]].set_visible(False)
