@@ -1,6 +1,11 @@
-"""Phase retrieval from a warm start: y = (r* + z)² hides the sign; how much overlap and how many samples does SGD need?
+"""Phase retrieval from a warm start: labels y = (r* + z)² hide the sign; how far does SGD get from a given overlap?
 
-python examples/phase_retrieval.py phase_retrieval.png
+The loss compares rounded magnitudes, ½(√(r² + 1) − √(y + 1))²; teacher and start have non-zero means, so they overlap.
+Shown is its growth for three starts at δ = 2 and δ = 4, τ = 0.2, SGD at d = 1000 over the limit. With four samples a
+dimension the overlap grows to 0.50, 0.79 and 0.90 by t = 7 from 0.2, 0.4 and 0.6, while |θ|²/d is 0.76, 0.84 and 0.91:
+SGD nears the teacher. With two it slows down early: from 0.2 it ends at 0.35 ± 0.02 with |θ|²/d = 0.90, still far.
+
+    python examples/phase_retrieval.py phase_retrieval.png
 """
 
 import math
@@ -17,7 +22,7 @@ from sgdlimit.plot import COLOURS, MARKERS
 RATIOS = (2.0, 4.0)
 OVERLAPS = (0.2, 0.4, 0.6)  # at the start
 ROUNDING, TEMPERATURE, BATCH = 1.0, 0.2, 10
-T_MAX, DIM, TRIALS = 8.0, 1000, 16
+T_MAX, DIM, TRIALS = 7.0, 1000, 16
 MEAN = math.sqrt(2 / math.pi)  # of |N(0, 1)|
 
 
@@ -52,7 +57,7 @@ def retrieval(ratio, overlap):
 def main(output):
     algorithm = sl.SGD(TEMPERATURE, batch_size=BATCH)
     # Tangents grow where the loss is not convex: exact responses, and few large replicas.
-    precise = dict(t_max=T_MAX, dt=0.25, extrapolate=True, response="exact", replicas=8, samples=16384)
+    precise = dict(t_max=T_MAX, dt=0.25, extrapolate=True, response="exact", replicas=8, samples=12288)
     size = dict(dim=DIM, trials=TRIALS, times=np.linspace(0, T_MAX, 11)[1:])
     figure, axes = plt.subplots(1, 2, figsize=(9.2, 3.9), layout="constrained", sharey=True)
     reports = {}

@@ -209,7 +209,13 @@ def _onto(result: Result, values: np.ndarray, grid: np.ndarray, smooth: bool = T
 def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error of a variable at the given times."""
     mean, error = result.curve(name)
-    return _onto(result, mean, grid), _onto(result, error, grid, smooth=False)
+    there = _onto(result, error, grid, smooth=False)
+    copies = result.copies(name)
+    if copies is not None and len(copies) > 1:
+        # A curve through noisy points swings between them: what its copies do there is part of the error.
+        swings = _onto(result, np.moveaxis(copies, 0, 1), grid).std(axis=1, ddof=1) / np.sqrt(len(copies))
+        there = np.maximum(there, swings)
+    return _onto(result, mean, grid), there
 
 
 def _sample(result: Result, names: list[str], grid: np.ndarray) -> Sample:

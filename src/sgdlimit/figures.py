@@ -96,7 +96,7 @@ def paper_problem() -> Problem:
 def paper_figure(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> PaperFigure:
     """`fig:simulation_logistic`: SGD at several temperatures against the laws of SGD and of SGF; SGF runs as well."""
     problem = paper_problem()
-    times = T_MAX * np.linspace(0.0, 1.0, POINTS) ** 2  # denser where the curves are steep
+    times = T_MAX * np.linspace(0.0, 1.0, POINTS) ** 1.5  # denser where the curves are steep
     figure = PaperFigure([], [], [], [])
     for index, tau in enumerate(size.temperatures):
         # A stream of its own for everything that is drawn.
