@@ -11,6 +11,7 @@ is 0.09. The train error of multi-pass SGD ends at 0.092 and 0.124, below what o
 
 import math
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ def network(readout, ratio):
 
 def main(output):
     algorithm = sl.SGD(TEMPERATURE, batch_size=BATCH)
-    size = dict(dim=DIM, trials=TRIALS, times=np.linspace(0, T_MAX, 11)[1:])
+    size: dict[str, Any] = dict(dim=DIM, trials=TRIALS, times=np.linspace(0, T_MAX, 11)[1:])
     figure, axes = plt.subplots(1, 2, figsize=(9.2, 3.9), layout="constrained", sharey=True)
     reports = {}
     for ax, (name, readout) in zip(axes, READOUTS.items(), strict=True):

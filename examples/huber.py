@@ -4,7 +4,9 @@ The noise is Student's t with 3 degrees of freedom: its variance is finite, its 
 of a run is dominated by a few labels. The error of the weights is not, and is shown: on the left against time, on the
 right at the end against the threshold of the Huber loss. Lines: exact limit. Points: SGD, with standard error.
 
-FINDING
+At t = 5 the error is 0.41 at threshold 0.4 against 1.01 for the square loss, which ends where it began; a smaller
+threshold learns too slowly (0.52 at 0.2), a larger one lets the noise in (0.68 at 3.2). Runs with the square loss
+scatter a hundred times more than with threshold 0.4: a single label can move them.
 
     python examples/huber.py huber.png
 """
@@ -13,6 +15,7 @@ import sys
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -21,13 +24,15 @@ from sgdlimit.plot import COLOURS, MARKERS
 
 THRESHOLDS = (0.2, 0.4, 0.8, 1.6, 3.2)
 SHOWN = (0.4, 3.2, "square")
-FREEDOM = 3.0
+FREEDOM = 3
 T_MAX, DIM, TRIALS = 5.0, 800, 20
 ALGORITHM = sl.SGD(temperature=0.2, batch_size=4)
 
 
 def draw_noise(key: Any, shape: tuple[int, ...]) -> Any:
-    return jax.random.t(key, FREEDOM, shape)
+    """Student's t: a normal number over the root mean square of others (jax.random.t takes longer to compile)."""
+    normal = jax.random.normal(key, (1 + FREEDOM, *shape))
+    return normal[0] / jnp.sqrt(jnp.mean(normal[1:] ** 2, axis=0))
 
 
 NOISE = sl.Law(draw_noise, mean=0.0, second_moment=FREEDOM / (FREEDOM - 2))
@@ -56,10 +61,12 @@ def main(output: Any) -> dict[str, sl.Report]:
             theory = sl.least_squares(problem, ALGORITHM, t_max=T_MAX)
         runs = sl.simulate(problem, ALGORITHM, dim=DIM, trials=TRIALS, times=np.linspace(0.0, T_MAX, 11))
         label = f"Huber, threshold {threshold:g}" if huber else "square loss"
-        reports[label] = sl.compare(theory, runs, ["overlap", "norm"])
-        print(label, reports[label], f"error at the end: {weight_error(theory)[-1]:.3f}", sep="\n")
+        # E z⁴ is infinite, and with it the variance of the norm under the square loss: no standard error to compare by
+        reports[label] = sl.compare(theory, runs, ["overlap", "norm"] if huber else ["overlap"])
         error = weight_error(runs)
         mean, spread = error.mean(axis=0), error.std(axis=0, ddof=1) / np.sqrt(TRIALS)
+        end = f"{weight_error(theory)[-1]:.3f}, SGD {mean[-1]:.3f} ± {spread[-1]:.3f}"
+        print(label, reports[label], f"error at the end: {end}", sep="\n")
         final[threshold] = weight_error(theory)[-1], mean[-1], spread[-1]
         if threshold in SHOWN:
             colour, marker = next(colours)
@@ -70,9 +77,12 @@ def main(output: Any) -> dict[str, sl.Report]:
     right.errorbar(THRESHOLDS, points, bars, color="black", marker="o", ms=4, ls="", label=f"SGD, $d$ = {DIM}")
     right.axhline(final["square"][0], color=COLOURS[2], ls="--", label="square loss")
     left.set(xlabel="time  $t = \\eta k / d$", ylabel="error of the weights  $|\\theta - \\theta_*|^2 / d$")
+    left.set_yscale("log")
+    left.set_yticks([0.4, 0.6, 1.0, 2.0], ["0.4", "0.6", "1", "2"])
     right.set(xlabel="threshold of the Huber loss", ylabel=f"error of the weights at $t$ = {T_MAX:g}", xscale="log")
     right.set_xticks(THRESHOLDS, [f"{threshold:g}" for threshold in THRESHOLDS])
-    right.minorticks_off()
+    for ax in (left, right):
+        ax.minorticks_off()
     for ax in (left, right):
         ax.legend(frameon=False, fontsize="small")
         ax.spines[["top", "right"]].set_visible(False)

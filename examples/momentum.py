@@ -4,15 +4,16 @@ Heavy-ball SGD is a problem of width 2 with weights (θ, v): the force of the lo
 θ' = v, v' = −κv − gradient stands in place of the penalty's. A step of `sl.SGD` on it is v ← βv − η·gradient,
 θ ← θ + (η/d)·v, with the usual momentum β = 1 − ηκ/d. Left: heavy ball against plain SGD of learning rate η/κ after the
 same number of steps. Right: the mean square velocity, and τ·train/(2κ), the heat that the batches feed into it.
-Lines: exact limit. Points: SGD, with standard error.
+Lines: exact limit, with a band of two errors. Points: SGD, with standard error.
 
-FINDING
+For the square loss the stationary states are the same: friction only divides learning rate and temperature by κ. On the
+way there heavy ball is the slower one. At t = 5.6 the test errors are 0.40 (plain: 0.39) for κ = 2, and 0.48 (0.43) for
+κ = 0.7, whose fast directions oscillate: its test error rests at 0.6 around t = 2.
 
     python examples/momentum.py momentum.png
 """
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from sgdlimit.plot import COLOURS, MARKERS
 
 FRICTIONS = (0.7, 2.0)
 RIDGE, TEMPERATURE, BATCH = 0.01, 0.4, 4
-T_MAX, DIM, TRIALS = 6.4, 800, 16
+T_MAX, DIM, TRIALS = 5.6, 800, 16
 SHARED: dict[str, Any] = {"sample_ratio": 3.0, "teacher": sl.Rademacher(1.0), "noise": sl.Normal(0.5)}
 PLAIN = sl.Problem(loss=sl.Square(), penalty=sl.Ridge(RIDGE), **SHARED)
 FORCE = sl.VectorField(
@@ -38,7 +39,7 @@ def heavy_ball(friction: float) -> tuple[sl.Solution, sl.Runs]:
     drift = sl.VectorField(lambda theta: jnp.stack([-theta[1], friction * theta[1] + RIDGE * theta[0]]))
     problem = sl.Problem(loss=FORCE, penalty=drift, width=2, teacher_width=1, **SHARED)
     algorithm = sl.SGD(TEMPERATURE, batch_size=BATCH)
-    theory = sl.solve(problem, algorithm, t_max=T_MAX, dt=0.08, samples=16384, extrapolate=True, dtype="float32")
+    theory = sl.solve(problem, algorithm, t_max=T_MAX, dt=0.08, extrapolate=True, dtype="float32")
     return theory, sl.simulate(problem, algorithm, dim=DIM, trials=TRIALS, times=np.linspace(0.0, T_MAX, 11))
 
 
@@ -54,10 +55,9 @@ def draw(ax: Any, theory: sl.Solution, runs: sl.Runs, name: str, entry: Any, **s
 
 def main(output: Any) -> dict[str, sl.Report]:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 3.7), layout="constrained")
-    with ThreadPoolExecutor() as pool:  # each friction is compiled, which takes one core
-        results = list(pool.map(heavy_ball, FRICTIONS))
     reports = {}
-    for friction, (theory, runs), colour, marker in zip(FRICTIONS, results, COLOURS, MARKERS, strict=False):
+    for friction, colour, marker in zip(FRICTIONS, COLOURS, MARKERS, strict=False):
+        theory, runs = heavy_ball(friction)
         label = f"heavy ball, κ = {friction:g}"
         reports[label] = sl.compare(theory, runs, ["train_error", "test_error", "overlap", "norm"])
         print(label, reports[label], sep="\n")

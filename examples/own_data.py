@@ -1,7 +1,8 @@
 """Your own data: the theory of SGD on a given matrix against SGD on the same matrix.
 
 Two tables that come with scikit-learn, features standardised and rows scaled to norm about 1. The theory averages
-the noise over samples, so it is best for many samples and small temperature; the deviation is printed.
+the noise over samples, so it is best for many samples and small temperature; the deviation is printed. The train curve
+is off by at most 1.7 % (diabetes) and 1.3 % (digits), and 40 trials begin to see it (max |z| = 4.4, rms z up to 1.9).
 
     python examples/own_data.py own_data.png
 """

@@ -10,6 +10,7 @@ SGD nears the teacher. With two it slows down early: from 0.2 it ends at 0.35 ±
 
 import math
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -57,8 +58,8 @@ def retrieval(ratio, overlap):
 def main(output):
     algorithm = sl.SGD(TEMPERATURE, batch_size=BATCH)
     # Tangents grow where the loss is not convex: exact responses, and few large replicas.
-    precise = dict(t_max=T_MAX, dt=0.25, extrapolate=True, response="exact", replicas=8, samples=12288)
-    size = dict(dim=DIM, trials=TRIALS, times=np.linspace(0, T_MAX, 11)[1:])
+    precise: dict[str, Any] = dict(t_max=T_MAX, dt=0.25, extrapolate=True, response="exact", replicas=8, samples=12288)
+    size: dict[str, Any] = dict(dim=DIM, trials=TRIALS, times=np.linspace(0, T_MAX, 11)[1:])
     figure, axes = plt.subplots(1, 2, figsize=(9.2, 3.9), layout="constrained", sharey=True)
     reports = {}
     for ax, ratio in zip(axes, RATIOS, strict=True):

@@ -4,7 +4,9 @@ The teacher's weights are −2, 0 or 2 (a fifth of them not zero), the penalty a
 the runs. Black: the law that the theory gives for one weight. Dotted: the Gaussian of the same mean and variance.
 Printed: the Wasserstein-1 distance of the two laws, beside that of two independent samples of the same sizes.
 
-FINDING
+At t = 0.5 the law has one peak, at t = 2 shoulders appear, at t = 6 it is three separate peaks, at 0 and near ±1.6 (the
+penalty shrinks). Cutting at |θ| = 0.75 misjudges 13 % of the weights at t = 0.5, 1.7 % at t = 2 and 0.03 % at t = 6
+(theory: 13.7 %, 2.0 %, 0.06 %). W1 is 0.011, 0.013, 0.016; by chance 0.007 ± 0.002, 0.011 ± 0.004, 0.011 ± 0.005.
 
     python examples/weights.py weights.png
 """
@@ -46,7 +48,7 @@ def chance(law: np.ndarray, count: int, repeats: int = 20) -> np.ndarray:
 
 
 def main(output: Any) -> dict[str, sl.Report]:
-    theory = sl.solve(PROBLEM, ALGORITHM, t_max=6.0, dt=0.05, samples=16384, extrapolate=True, snapshots=SNAPSHOTS)
+    theory = sl.solve(PROBLEM, ALGORITHM, t_max=6.0, dt=0.05, extrapolate=True, snapshots=SNAPSHOTS)
     times = np.linspace(0.0, 6.0, 11)
     runs = sl.simulate(PROBLEM, ALGORITHM, dim=1000, trials=16, times=times, snapshots=SNAPSHOTS)
     report = sl.compare(theory, runs, ["train_error", "test_error", "overlap", "norm"])
@@ -61,7 +63,7 @@ def main(output: Any) -> dict[str, sl.Report]:
             np.mean((abs(x["theta"][..., i, :, 0]) > CUT) != (x["theta_star"][..., 0] != 0)) for x in (theory, runs)
         ]
         print(f"    weights on the wrong side of |θ| = {CUT:g}: theory {missed[0]:.4f}, runs {missed[1]:.4f}")
-        x = np.linspace(*ax.get_xlim(), 400)
+        x = np.linspace(-3.0, 3.0, 400)
         ax.plot(x, norm.pdf(x, law.mean(), law.std()), color=COLOURS[1], ls=":", label="Gaussian")
         ax.set(yscale="log", ylim=(3e-3, 6.0))
     axes[0].legend(frameon=False, fontsize="x-small", loc="upper left")

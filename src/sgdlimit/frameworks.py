@@ -167,7 +167,8 @@ class Cell:
             return f"– ({self.refusal})"
         apart = max(self.report[name].relative for name in JUDGED)
         p = f"p = {self.report.p_value:.2g}" if self.report.p_value > 2e-4 else "p < 0.0002"
-        return f"**holds**, {p}" if self.holds else f"fails, {p}, off by {100 * apart:.0f} %"
+        size = f"{100 * apart:.0f} %" if apart < 10 else "more than 1000 %"
+        return f"**holds**, {p}" if self.holds else f"fails, {p}, off by {size}"
 
 
 class Gap(NamedTuple):

@@ -61,4 +61,4 @@ def frameworks(
     from ..plot import frameworks as draw
 
     result = table(QUICK if quick else FULL, seed=seed)
-    write_together(draw(result)[0, 0].figure, result.page(), output, ".md")
+    write_together(draw(result)["gap"].figure, result.page(), output, ".md")

@@ -11,28 +11,31 @@ SHOWN = ("ridge, many passes, small batches", "logistic, many passes, small batc
 STYLES = (":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), "--", "-")
 
 
-def frameworks(table: Table) -> Any:
-    """Train and test error of the settings with small batches, one a row, and below them the gap against τ.
+def frameworks(table: Table) -> dict[str, Any]:
+    """Train and test error of the settings with small batches, one a row, and beside them the gap against τ.
 
-    Returns the axes: two a shown setting, and one.
+    A framework that runs away leaves the picture. Returns the axes by name: "0 train_error", …, "gap".
     """
     import matplotlib.pyplot as plt
 
     rows = [row for row, setting in enumerate(table.settings) if setting.name in SHOWN]
-    _, axes = plt.subplots(len(rows), 3, figsize=(11.5, 3.2 * len(rows)), layout="constrained", squeeze=False)
+    names: Any = [[f"{place} {name}" for name in JUDGED] + ["gap"] for place in range(len(rows))]
+    _, axes = plt.subplot_mosaic(names, figsize=(11.5, 3.2 * len(rows)), layout="constrained")
     for place, row in enumerate(rows):
-        learning_curves(table.runs[row], variables=JUDGED, axes=axes[place, :2], labels=["SGD runs"])
-        for ax, name in zip(axes[place, :2], JUDGED, strict=True):
+        pair = [axes[f"{place} {name}"] for name in JUDGED]
+        learning_curves(table.runs[row], variables=JUDGED, axes=pair, labels=["SGD runs"])
+        for ax, name in zip(pair, JUDGED, strict=True):
             for i, (framework, cell) in enumerate(table.cells[row].items()):
                 if cell.theory is None:
                     continue
                 style = {"color": COLOURS[(i + 1) % len(COLOURS)], "ls": STYLES[i], "lw": 1.3}
                 ax.plot(cell.theory.time, cell.theory[name], label=framework, **style)
-            ax.set_title(table.settings[row].name if name == JUDGED[0] else "", loc="left", fontsize="medium")
-        axes[place, 0].legend(fontsize="x-small", frameon=False)
-    for spare in axes[1:, 2]:
-        spare.set_axis_off()
-    gaps(table, axes=axes[0, 2])
+                if framework == "SGD":
+                    ax.set_ylim(0, 1.3 * np.max(cell.theory[name]))
+            ax.set_xlim(0, table.runs[row].time[-1])
+        pair[0].set_title(table.settings[row].name, loc="left", fontsize="medium")
+        pair[0].legend(fontsize="x-small", frameon=False)
+    gaps(table, axes=axes["gap"])
     return axes
 
 
@@ -51,11 +54,12 @@ def gaps(table: Table, *, axes: Any = None) -> Any:
             tau * (1 + 0.04 * index), value, yerr=2 * error, marker=MARKERS[index], color=COLOURS[index], ls="none",
             capsize=2, ms=4, label=label,
         )  # fmt: skip
+    seen = [g for g in table.gaps if g.laws[0] > 3 * g.laws[1]]
     power = table.gap_power()
     if np.isfinite(power):
-        seen = table.gaps[-1]
-        axes.plot(tau, seen.laws[0] * (tau / seen.temperature) ** power, color="0.5", lw=0.8,
-                  label=f"$\\tau^{{{power:.2f}}}$")  # fmt: skip
+        span = np.array([g.temperature for g in seen])
+        line = seen[-1].laws[0] * (span / span[-1]) ** power
+        axes.plot(span, line, color="0.5", lw=0.8, label=f"$\\tau^{{{power:.2f}}}$")
     axes.set_xscale("log", base=2)
     axes.set_yscale("symlog", linthresh=1e-3)
     axes.set_xlabel("temperature $\\tau = \\eta/B$")
