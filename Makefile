@@ -23,10 +23,10 @@ frameworks: install
 	$(BIN)/sgdlimit frameworks --output frameworks.png --force
 
 test: install
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --durations=15
 
 test-slow: install
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -s
 
 check: install
 	$(BIN)/ruff check .
