@@ -1,12 +1,12 @@
 """Huber regression with heavy-tailed label noise: how much does clipping the residuals help SGD, and where to clip?
 
-The noise is Student's t with 3 degrees of freedom: its variance is finite, its fourth moment is not, so the test error
-of a run is dominated by a few labels. The error of the weights is not, and is shown: on the left against time, on the
-right at the end against the threshold of the Huber loss. Lines: exact limit. Points: SGD, with standard error.
+The noise is Student's t with 3 degrees of freedom: its variance is finite, its fourth moment is not, so a test error
+tells more about a few labels than about the weights. Shown is the error of the weights: on the left against time, on
+the right at the end against the threshold of the Huber loss. Lines: exact limit. Points: SGD, median and quartiles.
 
 At t = 5 the error is 0.41 at threshold 0.4 against 1.01 for the square loss, which ends where it began; a smaller
-threshold learns too slowly (0.52 at 0.2), a larger one lets the noise in (0.68 at 3.2). Runs with the square loss
-scatter a hundred times more than with threshold 0.4: a single label can move them.
+threshold learns too slowly (0.52 at 0.2), a larger one lets the noise in (0.68 at 3.2). The square loss is at the
+mercy of single labels: its 20 runs end between 0.84 and 10.3, those of threshold 0.4 between 0.37 and 0.44.
 
     python examples/huber.py huber.png
 """
@@ -64,27 +64,25 @@ def main(output: Any) -> dict[str, sl.Report]:
         # E z⁴ is infinite, and with it the variance of the norm under the square loss: no standard error to compare by
         reports[label] = sl.compare(theory, runs, ["overlap", "norm"] if huber else ["overlap"])
         error = weight_error(runs)
-        mean, spread = error.mean(axis=0), error.std(axis=0, ddof=1) / np.sqrt(TRIALS)
-        end = f"{weight_error(theory)[-1]:.3f}, SGD {mean[-1]:.3f} ± {spread[-1]:.3f}"
+        low, middle, high = np.quantile(error, [0.25, 0.5, 0.75], axis=0)
+        end = f"{weight_error(theory)[-1]:.3f}, SGD from {error[:, -1].min():.3f} to {error[:, -1].max():.3f}"
         print(label, reports[label], f"error at the end: {end}", sep="\n")
-        final[threshold] = weight_error(theory)[-1], mean[-1], spread[-1]
+        final[threshold] = weight_error(theory)[-1], middle[-1], middle[-1] - low[-1], high[-1] - middle[-1]
         if threshold in SHOWN:
             colour, marker = next(colours)
             left.plot(theory.time, weight_error(theory), color=colour, label=label)
-            left.errorbar(runs.time, mean, spread, color=colour, marker=marker, ms=4, ls="")
-    line, points, bars = np.array([final[threshold] for threshold in THRESHOLDS]).T
+            bars = (middle - low, high - middle)
+            left.errorbar(runs.time, middle, bars, color=colour, marker=marker, ms=4, ls="")
+    line, points, *bars = np.array([final[threshold] for threshold in THRESHOLDS]).T
     right.plot(THRESHOLDS, line, color="black", label="exact limit")
     right.errorbar(THRESHOLDS, points, bars, color="black", marker="o", ms=4, ls="", label=f"SGD, $d$ = {DIM}")
     right.axhline(final["square"][0], color=COLOURS[2], ls="--", label="square loss")
     left.set(xlabel="time  $t = \\eta k / d$", ylabel="error of the weights  $|\\theta - \\theta_*|^2 / d$")
-    left.set_yscale("log")
-    left.set_yticks([0.4, 0.6, 1.0, 2.0], ["0.4", "0.6", "1", "2"])
     right.set(xlabel="threshold of the Huber loss", ylabel=f"error of the weights at $t$ = {T_MAX:g}", xscale="log")
     right.set_xticks(THRESHOLDS, [f"{threshold:g}" for threshold in THRESHOLDS])
+    right.minorticks_off()
     for ax in (left, right):
-        ax.minorticks_off()
-    for ax in (left, right):
-        ax.legend(frameon=False, fontsize="small")
+        ax.legend(frameon=False, fontsize="small", loc="lower left" if ax is left else "center left")
         ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(output, dpi=150)
     return reports

@@ -5,8 +5,8 @@ the answer of a sample's force to a push of its pre-activation. Heat maps: the e
 θ(t)·θ(t')/d at all pairs of kept times (mean and standard error over trials).
 
 C_θ agrees at all 28 pairs of times (max |z| = 1.9). The response is not a function of t − t' alone: a push at time 0
-has shrunk to R_θ(2, 0) = 0.64 after two units of time, one at time 4 only to R_θ(6, 4) = 0.72: the loss flattens
-as margins grow. R_ℓ(0, 0) = −1/(16δ) = −1/32, since every sample has curvature ¼ at θ⁰ = 0.
+has shrunk to R_θ(2, 0) = 0.64 after two units of time, one at time 4 only to R_θ(6, 4) = 0.72, because the loss
+flattens as margins grow. R_ℓ(0, 0) = −1/(16δ) = −1/32, since every sample has curvature ¼ at θ⁰ = 0.
 
     python examples/kernels.py kernels.png
 """
