@@ -62,6 +62,7 @@ def test_first_rows_are_a_uniform_subset(count, n, part):
         assert not np.any(plain[:, 0] == n - 1)  # the first place never holds the last sample
 
 
+@pytest.mark.slow
 def test_half_a_batch_is_a_batch_of_half_the_size():
     """The same numbers in theory; the same curves in simulation."""
     shared, plain = sl.SGD(0.3, 4, HALF), sl.SGD(0.6, 2)
@@ -146,6 +147,7 @@ def test_responses_of_the_paper_see_the_schedule():
         assert_within((a - b)[below], np.hypot(error_a, error_b)[below])
 
 
+@pytest.mark.slow
 def test_simulation_with_a_growing_batch_follows_the_theory():
     algorithm = sl.SGD(0.3, 10, GROWING)
     runs = sl.simulate(logistic(), algorithm, dim=1000, trials=16, times=np.linspace(0, 3, 13), seed=1)

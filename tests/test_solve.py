@@ -48,6 +48,7 @@ def test_ridge_regression_is_the_volterra_solution(delta, tau, ridge):
     assert solution.success
 
 
+@pytest.mark.slow
 def test_square_loss_sees_only_two_moments_of_the_increments():
     flow = sl.solve(square(), sl.SGF(0.8), t_max=3.0, dt=0.1, seed=1)
     sgd = sl.solve(square(), sl.SGD(0.8), t_max=3.0, dt=0.1, seed=2)
@@ -83,6 +84,7 @@ def test_fixed_point_says_when_it_has_not_converged():
     assert out.status == "unfinished"
 
 
+@pytest.mark.slow
 def test_teacher_response_by_derivative_and_by_parts_agree():
     """The same labels, once declared smooth, once not: R* from dℓ/dr*, or by Gaussian integration by parts."""
     routes = []
@@ -92,6 +94,7 @@ def test_teacher_response_by_derivative_and_by_parts_agree():
     assert_same(*routes)
 
 
+@pytest.mark.slow
 def test_particles_and_linear_algebra_agree():
     """A quadratic penalty is detected, whoever wrote it; with particles it gives the same curves."""
     own = sl.Penalty(lambda theta: 0.15 * theta**2)
@@ -138,6 +141,7 @@ def test_two_decoupled_units_are_two_problems():
         )
 
 
+@pytest.mark.slow
 def test_order_of_matrices_in_a_non_symmetric_linear_field():
     """ℓ = A r, h = Λ θ, not symmetric: R_θ = ∫ exp(−(xA+Λ)t) dμ and R_ℓ = −(1/δ) A ∫ x exp(−(xA+Λ)t) dμ A."""
     A, stiff, delta = np.array([[1.0, 0.6], [-0.3, 0.8]]), np.array([[0.1, 0.4], [0.0, 0.2]]), 2.0
@@ -178,6 +182,7 @@ def test_many_samples_per_dimension_approach_the_online_limit():
         assert_within((a - b)[::5], np.hypot(e, f)[::5] + 2 / 200)
 
 
+@pytest.mark.slow
 def test_small_temperature_approaches_gradient_flow():
     flow = sl.solve(logistic(), sl.GradientFlow(), t_max=2.0, dt=0.1, seed=16)
     for algorithm in (sl.SGD(1e-4), sl.ShuffledSGD(1e-4)):
