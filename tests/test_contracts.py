@@ -62,19 +62,31 @@ def test_entries_have_mean_zero_and_variance_one(entries):
 
 
 LOSSES = {
-    "square": (sl.Square(), lambda r, y: 0.5 * (r - y) ** 2),
-    "logistic": (sl.Logistic(), lambda r, y: np.log1p(np.exp(-y * r))),
-    "huber": (sl.Huber(0.7), lambda r, y: np.where(abs(r - y) < 0.7, 0.5 * (r - y) ** 2, 0.7 * (abs(r - y) - 0.35))),
-    "smooth hinge": (sl.SmoothHinge(0.3), lambda r, y: 0.3 * np.log1p(np.exp((1 - y * r) / 0.3))),
-    "exponential": (sl.Exponential(), lambda r, y: np.exp(-y * r)),
-    "user": (sl.Loss(lambda r, y: jnp.cosh(r - y)), lambda r, y: np.cosh(r - y)),
+    "square": (sl.Square(), lambda r, y: 0.5 * (r - y) ** 2, True),
+    "logistic": (sl.Logistic(), lambda r, y: np.log1p(np.exp(-y * r)), True),
+    "huber": (
+        sl.Huber(0.7),
+        lambda r, y: np.where(abs(r - y) < 0.7, 0.5 * (r - y) ** 2, 0.7 * (abs(r - y) - 0.35)),
+        True,
+    ),
+    "smooth hinge": (sl.SmoothHinge(0.3), lambda r, y: 0.3 * np.log1p(np.exp((1 - y * r) / 0.3)), True),
+    "exponential": (sl.Exponential(), lambda r, y: np.exp(-y * r), True),
+    "user": (sl.Loss(lambda r, y: jnp.cosh(r - y)), lambda r, y: np.cosh(r - y), False),
+    "user, a kink": (
+        sl.Loss(lambda r, y, a: a * jnp.abs(r - y) ** 3, parameters={"a": 0.2}),
+        lambda r, y: 0.2 * abs(r - y) ** 3,
+        False,
+    ),
+    "network": (sl.TwoLayer(jnp.tanh), lambda r, y: 0.5 * (np.tanh(r) - y) ** 2, False),
 }
+"""Loss, formula, and whether it declares its gradient continuous."""
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_loss_and_its_derivatives(name):
     """Values against NumPy; ℓ, ∇ℓ, ∇²ℓ, ∇_{r*}ℓ against finite differences of the NumPy formula."""
-    loss, formula = LOSSES[name]
+    loss, formula, smooth = LOSSES[name]
+    assert loss.smooth is smooth
     problem = sl.Problem(loss=loss, labels=sl.Linear(), sample_ratio=2.0, teacher=sl.Normal(1.0))
     h = 1e-3
     with jax.enable_x64(True):
@@ -97,23 +109,36 @@ def test_loss_and_its_derivatives(name):
 
 
 PENALTIES = {
-    "none": (sl.NoPenalty(), lambda x: 0 * x),
-    "ridge": (sl.Ridge(0.3), lambda x: 0.3 * x),
-    "smooth l1": (sl.SmoothL1(0.5, 0.2), lambda x: 0.5 * x / np.sqrt(x**2 + 0.04)),
-    "quartic": (sl.Quartic(0.4), lambda x: 0.4 * x**3),
-    "user": (sl.Penalty(lambda x: jnp.sum(jnp.cos(x))), lambda x: -np.sin(x)),
-    "field": (sl.VectorField(lambda theta, t: theta**2), lambda x: x**2),
+    "none": (sl.NoPenalty(), lambda x: 0 * x, True, True),
+    "ridge": (sl.Ridge(0.3), lambda x: 0.3 * x, True, True),
+    "smooth l1": (sl.SmoothL1(0.5, 0.2), lambda x: 0.5 * x / np.sqrt(x**2 + 0.04), True, False),
+    "quartic": (sl.Quartic(0.4), lambda x: 0.4 * x**3, True, False),
+    "user": (sl.Penalty(lambda x: jnp.sum(jnp.cos(x))), lambda x: -np.sin(x), False, False),
+    "field": (sl.VectorField(lambda theta, t: theta**2), lambda x: x**2, False, False),
 }
+"""Penalty, gradient, and whether it declares its gradient continuous, and linear."""
 
 
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("name", PENALTIES)
 def test_penalty_gradient(name, width):
-    penalty, gradient = PENALTIES[name]
+    penalty, gradient, smooth, quadratic = PENALTIES[name]
+    assert (penalty.smooth, penalty.quadratic) == (smooth, quadratic)
     loss = sl.Square() if width == 1 else sl.TwoLayer(jnp.tanh)
     problem = sl.Problem(loss=loss, penalty=penalty, sample_ratio=1.0, teacher=sl.Normal(1.0), width=width)
     theta = np.linspace(-1.2, 0.9, width)
     np.testing.assert_allclose(fields.drift(problem, 0.0, jnp.asarray(theta)), gradient(theta), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", [row[0] for row in [*LOSSES.values(), *PENALTIES.values()] if row[0].smooth])
+def test_smooth_means_a_continuous_gradient(model):
+    """No step of the gradient on a fine grid is larger than its largest slope allows, here below 40."""
+    piece = {"penalty": model} if hasattr(model, "quadratic") else {"loss": model}
+    problem = sl.Problem(**({"loss": sl.Square(), "sample_ratio": 1.0, "teacher": sl.Normal(1.0)} | piece))
+    with jax.enable_x64(True):
+        r, one = jnp.linspace(-3.0, 3.0, 6001)[:, None], jnp.ones(1)
+        force = jax.vmap(lambda v: fields.force(problem, 0.0, v, one, 0.0) + fields.drift(problem, 0.0, v))(r)
+    assert np.max(np.abs(np.diff(force[:, 0]))) < 40 * 1e-3
 
 
 @pytest.mark.parametrize(

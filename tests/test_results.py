@@ -12,6 +12,8 @@ from scipy import stats
 
 import sgdlimit as sl
 from sgdlimit.results import Variable
+from sgdlimit.results.statistics import Estimate, over_replicas, variables, widening
+from sgdlimit.results.variables import AXES, BESIDE, TABLE, dims, meaning, ordered, reserved
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,62 @@ def test_variables_and_dimensions_are_those_of_the_interface(pair):
     assert runs.dataset.sizes["trial"] == 4
     assert "ηk/d" in theory.dataset["time"].attrs["long_name"]
     assert all(v.attrs["long_name"] for v in runs.dataset.data_vars.values())
+
+
+def test_every_variable_has_the_axes_and_the_meaning_of_the_table(pair):
+    theory, runs = pair
+    for name, variable in theory.variables.items():
+        assert variable.dims == dims(name)
+    for name, variable in runs.variables.items():
+        assert variable.dims == ("trial", *dims(name))
+    assert "theta" in runs.variables
+    for result in pair:
+        names = [name for name in result.variables if "time" in dims(name)]
+        assert names == ordered(reversed(names))
+        assert all(result.dataset[name].attrs["long_name"] == meaning(name) for name in result.variables)
+    assert all(dim in AXES for entry in TABLE.values() for dim in entry.dims)
+
+
+def test_names_beside_a_variable():
+    assert dims("norm_step_error") == dims("norm")
+    assert dims("norm_replicas") == ("replica", "time", "student", "student_")
+    assert dims("train_margin") == ("time",)
+    assert meaning("norm_projection_error") == "estimated error of norm from the projection of the memory"
+    assert meaning("margin") == "margin"
+    assert ordered(["margin", "norm", "angle", "train_loss"]) == ["train_loss", "norm", "margin", "angle"]
+    taken = {*TABLE, *AXES, "loss", "error", "test_margin", *(f"margin{ending}" for ending in BESIDE)}
+    assert all(map(reserved, taken))
+    assert not reserved("margin")
+
+
+def test_the_error_of_a_curve_is_everything_uncertain_together():
+    """3-4-12-13: errors add in squares, those that are missing not at all; copies tell only the Monte Carlo part."""
+    one = np.ones((2, 1, 1))
+    estimate = Estimate(one, 3 * one, 4 * one, 12 * one, np.stack([one, one]))
+    coords = {"time": np.arange(2.0)}
+    made = variables("norm", dims("norm"), estimate)
+    assert set(made) == {"norm", *(f"norm{ending}" for ending in BESIDE)}
+    assert all(variable.dims == dims(name) for name, variable in made.items())
+    solution = sl.Solution(made, coords)
+    np.testing.assert_allclose(solution.curve("norm")[1], 13.0)
+    np.testing.assert_allclose(solution.systematic("norm"), np.sqrt(160))
+    assert "norm_projection_error" not in repr(solution)
+    shift = sl.compare(solution, solution).samples[0].shift
+    np.testing.assert_allclose(shift, np.sqrt(160))
+    bare = sl.Solution(variables("norm", dims("norm"), Estimate(one, 3 * one)), coords)
+    assert set(bare.variables) == {"norm", "norm_stderr"}
+    np.testing.assert_allclose(bare.curve("norm")[1], 3.0)
+    np.testing.assert_allclose(bare.systematic("norm"), 0.0)
+
+
+def test_three_standard_errors_cover_as_three_sigma_whatever_the_replicas():
+    for count in (2, 4, 8, 64):
+        assert stats.t.cdf(3 * widening(count), count - 1) == pytest.approx(stats.norm.cdf(3), abs=1e-9)
+    assert widening(10**6) == pytest.approx(1.0, rel=1e-4)
+    values = np.random.default_rng(0).standard_normal((8, 5, 2))
+    mean, error = over_replicas(values)
+    np.testing.assert_allclose(mean, values.mean(axis=0))
+    np.testing.assert_allclose(error, widening(8) * stats.sem(values, axis=0))
 
 
 def test_save_and_load(pair, tmp_path):

@@ -8,9 +8,9 @@ import numpy as np
 
 from .errors import real, reject
 from .results import Result, Runs
+from .results.variables import COMPARABLE
 from .significance import PValues, Sample, rotation_test
 
-COMPARABLE = ("train_loss", "test_loss", "train_error", "test_error", "overlap", "norm")
 ROUNDING = 1e-5
 """Relative rounding of single precision after long sums; no standard error counts as smaller than this."""
 
@@ -224,8 +224,7 @@ def _sample(result: Result, names: list[str], grid: np.ndarray) -> Sample:
     for name in names:
         mean, error = (np.ravel(values) for values in _at(result, name, grid))
         copies = result.copies(name)
-        step = result.variables.get(f"{name}_step_error")
-        shift = np.zeros_like(mean) if step is None else np.ravel(_onto(result, step.values, grid, smooth=False))
+        shift = np.ravel(_onto(result, result.systematic(name), grid, smooth=False))
         if copies is not None:
             copies = np.moveaxis(_onto(result, np.moveaxis(copies, 0, 1), grid), 1, 0).reshape(len(copies), -1)
             scatter = np.zeros_like(mean)

@@ -67,6 +67,8 @@ def to_words(value: Any) -> Any:
         return to_words(value.item())
     if isinstance(value, tuple | list):
         return [to_words(v) for v in value]
+    if isinstance(value, dict):
+        return {str(key): to_words(v) for key, v in value.items()}
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
     return value

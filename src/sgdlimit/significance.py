@@ -27,7 +27,7 @@ class Sample:
     scatter: np.ndarray
     """Standard error of the mean where copies do not tell it, independent from point to point."""
     shift: np.ndarray
-    """Standard error shared by the whole curve: an unknown multiple of it lies on top (time-step error)."""
+    """Standard error shared by the whole curve: an unknown multiple of it lies on top (time step, memory)."""
 
     @property
     def count(self) -> int:

@@ -87,6 +87,8 @@ class Algorithm(abc.ABC):
     """Increments are independent and Gaussian with a positive variance."""
     discrete: ClassVar[bool]
     """The grid step is the algorithm's own step, not a discretisation."""
+    jumps: ClassVar[bool] = False
+    """A sample is drawn now and then, at a rate 1/(τδ), and moves Z by τδ each time."""
     multi_pass_only: ClassVar[bool]
     """Meaningless without a stored training set (δ = ∞)."""
     batch_share: ScheduleLike = Constant()
@@ -101,6 +103,10 @@ class Algorithm(abc.ABC):
     @abc.abstractmethod
     def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
         """The next state and Z over [t, t + dt]; its shape was fixed at the start."""
+
+    def expected(self, state: Any, t: Any, dt: Any, sample_ratio: Any) -> Any:
+        """E[Z | draws so far] over [t, t + dt]; γ for independent increments."""
+        return dt
 
     def mean(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
         """E Z = γ, for every algorithm."""

@@ -104,7 +104,7 @@ class SGF(Weighted):
 
     def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
         """Z = γ + sqrt(τδγ) N(0, 1)."""
-        normal = jax.random.normal(key, state.shape)
+        normal = jax.random.normal(key, state.shape, jnp.float32)
         return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * normal
 
     def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:

@@ -74,15 +74,20 @@ class PersistentSGD(Weighted):
         settle(self, correlation_time=real(name, self.correlation_time, above=0, why=why))
 
     def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
-        """s_0, stationary."""
-        return jax.random.bernoulli(key, self.batch_fraction, shape)
+        """P(s_0 = 1): stationary."""
+        return jnp.full(shape, self.batch_fraction)
 
     def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
-        """Z = γ s/b, then one move of the chain over γ."""
+        """Z = γ s/b, s drawn with the probability that the last s left, then one move of the chain over γ."""
         b = self.batch_fraction
+        member = jax.random.bernoulli(key, state)
         refresh = -jnp.expm1(-dt / self.correlation_time)
-        to_one = jnp.where(state, 1 - (1 - b) * refresh, b * refresh)
-        return jax.random.bernoulli(key, to_one), dt * state / b
+        to_one = jnp.where(member, 1 - (1 - b) * refresh, b * refresh)
+        return to_one.astype(state.dtype), dt * member / b
+
+    def expected(self, state: Any, t: Any, dt: Any, sample_ratio: Any) -> Any:
+        """E[Z | draws so far] = γ P(s = 1)/b."""
+        return dt * state / self.batch_fraction
 
     def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
         """γ²(1/b − 1)."""

@@ -1,41 +1,30 @@
 """What must hold before a march begins: steps, samples, and derivatives that exist."""
 
-import math
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..algorithms import SGD, SGF, Algorithm, GradientFlow, ShuffledSGD
+from .._linalg import root_of
+from ..algorithms import Algorithm
 from ..errors import flag, reject
-from ..problem import (
-    Exponential,
-    Huber,
-    Logistic,
-    NoPenalty,
-    Problem,
-    Quartic,
-    Ridge,
-    SmoothHinge,
-    SmoothL1,
-    Square,
-    fields,
-)
+from ..problem import Problem, fields
+from .system import System
 
-SMOOTH = (Square, Logistic, Exponential, Huber, SmoothHinge, NoPenalty, Ridge, Quartic, SmoothL1)
-"""Losses and penalties whose gradients are known to be continuous; all others are looked at."""
 MEMORY_SHARE = 0.7
-"""Part of the machine's memory that histories may take."""
+"""Part of the machine's memory that a march may take."""
 FEWEST_DRAWS = 64
 """Draws of samples, over the whole march of a replica, below which SGD's own noise is not seen."""
 LINES = 64
 """Random lines along which forces are searched for jumps."""
 CELLS = 256
-REACH = 8.0
-"""A line runs this far to both sides."""
+REACHES = (0.05, 1.0, 8.0, 64.0)
+"""A line runs this far to both sides: jumps may hide at any scale."""
 BISECTIONS = 45
+COUNT = 1024
+"""Samples whose slopes at the start are looked at."""
 
 
 def _jump(fn: Any, start: Any) -> tuple[Any, Any]:
@@ -45,16 +34,16 @@ def _jump(fn: Any, start: Any) -> tuple[Any, Any]:
     across a cell of no width is a jump, whatever the slopes.
     """
 
-    def along(a: Any) -> tuple[Any, Any]:
+    def along(a: Any, reach: Any) -> tuple[Any, Any]:
         direction = jnp.eye(start.shape[0])[a]
 
         def value(x: Any) -> Any:
             return fn(start + x * direction)
 
-        edges = jnp.linspace(-REACH, REACH, CELLS + 1)
+        edges = jnp.linspace(-reach, reach, CELLS + 1)
         f = jax.vmap(value)(edges)
         slope = jax.vmap(jax.jacfwd(value))(edges)
-        gap = jnp.max(jnp.abs(jnp.diff(f, axis=0) - (slope[1:] + slope[:-1]) * (REACH / CELLS)), axis=1)
+        gap = jnp.max(jnp.abs(jnp.diff(f, axis=0) - (slope[1:] + slope[:-1]) * (reach / CELLS)), axis=1)
         cell = jnp.argmax(gap)
 
         def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -67,9 +56,10 @@ def _jump(fn: Any, start: Any) -> tuple[Any, Any]:
         size = jnp.max(jnp.abs(value(high) - value(low))) / (1e-30 + jnp.max(jnp.abs(f)))
         return size, (start + high * direction)[a]
 
-    sizes, places = jax.vmap(along)(jnp.arange(start.shape[0]))
+    every = jax.vmap(jax.vmap(along, in_axes=(None, 0)), in_axes=(0, None))
+    sizes, places = every(jnp.arange(start.shape[0]), jnp.asarray(REACHES))
     worst = jnp.argmax(sizes)
-    return sizes[worst], places[worst]
+    return jnp.ravel(sizes)[worst], jnp.ravel(places)[worst]
 
 
 @jax.jit
@@ -83,48 +73,55 @@ def _jumps(problem: Problem, w: Any, z: Any, t: Any) -> tuple[Any, Any]:
 
 
 @jax.jit
-def _curvature(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
-    """E∇ℓ and E∇h at the start, (times, m, m)."""
+def _slopes(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
+    """∇ℓ and ∇h of samples at the start, (times, m, m, samples)."""
     m = problem.width
 
     def at(t: Any) -> tuple[Any, Any]:
-        slopes = jax.vmap(lambda a, b, c: fields.force_r(problem, t, a, b, c))(w[:, :m], w[:, m:], z)
-        stiff = jax.vmap(lambda v: fields.drift_theta(problem, t, v))(w[:, :m])
-        return jnp.mean(slopes, axis=0), jnp.mean(stiff, axis=0)
+        slopes = jax.vmap(lambda a, b, c: fields.force_r(problem, t, a, b, c), out_axes=-1)(w[:, :m], w[:, m:], z)
+        stiff = jax.vmap(lambda v: fields.drift_theta(problem, t, v), out_axes=-1)(w[:, :m])
+        return slopes, stiff
 
     return jax.lax.map(at, times)
 
 
-def check_fields(problem: Problem, algorithm: Any, grid: np.ndarray) -> float:
-    """How much of Euler's stability limit the steps use; refused where it is more than all of it at the start.
+class Pace(NamedTuple):
+    """How fast the data can pull at the start."""
 
-    Refused as well: a force or a penalty whose gradient jumps.
+    limit: float
+    """Largest stable Euler step: 2 over the largest curvature of the training loss."""
+    slopes: tuple[np.ndarray, np.ndarray]
+    """E∇ℓ and E∇h, (m, m)."""
 
-    The stability limit is that of the square loss of the same mean curvature at the start: γ s(t) (Γ(1+δ^−½)² + Λ) ≤ 2.
-    Algorithms that live in discrete time have no such limit: their step is real.
+
+def edge(curvatures: np.ndarray, sample_ratio: float) -> float:
+    """Largest eigenvalue of (1/n) Σ_s J_s u_s u_sᵀ, u standard normal, J the curvatures of the samples.
+
+    The edge of its limit law, min over x in (0, δ/J_max) of 1/x + E[J/(1 − Jx/δ)]: a single sample of curvature J pulls
+    with J/δ, all together with (1 + δ^−½)² E J where they are alike.
     """
-    values, vectors = np.linalg.eigh(problem.gram())
+    J = np.abs(curvatures[np.isfinite(curvatures)])
+    top = float(np.max(J, initial=0.0))
+    if top == 0.0:
+        return 0.0
+    x = sample_ratio / top * np.linspace(0.02, 0.98, 97)
+    return float(np.min(1 / x + np.mean(J / (1 - J * x[:, None] / sample_ratio), axis=1)))
+
+
+def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
+    """Refuse a force or a penalty whose gradient jumps, and measure the curvature at the start, schedule included."""
     rng = np.random.default_rng(0)
-    w = rng.standard_normal((256, len(values))) @ (vectors * np.sqrt(np.clip(values, 0, None))).T
-    z = np.asarray(problem.noise_law.spread_out(rng.random((256, 2)), jax.random.key(0)), dtype=np.float64)
-    some = np.unique(np.linspace(0, len(grid) - 2, 32).round().astype(int))
-    some = np.unique([*some, int(np.argmax(np.diff(grid)))])
+    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.gram())
+    z = np.asarray(problem.noise_law.spread_out(rng.random((COUNT, 2)), jax.random.key(0)), dtype=np.float64)
     with jax.enable_x64(True):
-        if not isinstance(problem.loss, SMOOTH) or not isinstance(problem.penalty, SMOOTH):
-            for t in (grid[0], grid[-1] / 2, grid[-1]):  # a field of time may begin without its jump
+        if not (problem.loss.smooth and problem.penalty.smooth):
+            for t in (0.0, t_max / 2, t_max):  # a field of time may begin without its jump
                 _refuse_jumps(*_jumps(problem, w[:LINES], z[:LINES], t))
-        if algorithm.discrete:
-            return 0.0
-        gamma, stiff = _curvature(problem, w, z, grid[some])
-    total = np.asarray(gamma) * (1 + problem.sample_ratio**-0.5) ** 2 + np.asarray(stiff)
-    pace = np.max(np.linalg.eigvalsh((total + np.swapaxes(total, 1, 2)) / 2), axis=1)
-    steps = np.diff(grid)[some]
-    worst = int(np.argmax(pace * steps))
-    if pace[worst] * steps[worst] > 2:
-        limit = 2 / pace[worst]
-        why = f"explicit Euler is unstable above {limit:.3g} here; take dt ≤ {limit / 2:.2g}"
-        raise reject("dt", f"{steps[worst]:.4g}", why)
-    return float(max(pace[worst] * steps[worst], 0.0)) / 2
+        slopes, stiff = (np.asarray(part) for part in _slopes(problem, w, z, np.linspace(0.0, t_max, 9)))
+    symmetric = (slopes + slopes.swapaxes(1, 2)) / 2
+    size = np.max(np.abs(np.linalg.eigvalsh(np.moveaxis(np.nan_to_num(symmetric), -1, 1))), axis=-1)
+    pace = max(edge(here, float(problem.sample_ratio)) for here in size)
+    return Pace(2 / pace if pace > 0 else np.inf, (slopes[0].mean(axis=-1), stiff[0].mean(axis=-1)))
 
 
 def _refuse_jumps(force: Any, drift: Any) -> None:
@@ -139,69 +136,61 @@ def _refuse_jumps(force: Any, drift: Any) -> None:
             raise reject(argument, f"a gradient that jumps, near {where:.4g}", why)
 
 
-def check_samples(samples: int, per_replica: int, replicas: int, rows: int, block: int, problem: Problem) -> None:
-    """Refuse fewer samples than the covariance of all steps needs."""
-    m = problem.width
-    needed = math.ceil(1.25 * m * (rows + block)) + m + problem.k + 2
-    if per_replica < needed:
-        raise reject(
-            "samples",
-            samples,
-            f"{rows} steps of width {m} need at least {needed} samples in each of {replicas} replicas: "
-            f"take samples ≥ {needed * replicas}, a larger dt or fewer replicas",
-        )
+def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
+    """Refuse steps at which Euler is unstable. Algorithms in discrete time have no such limit: their step is real."""
+    largest = float(np.max(np.diff(times)))
+    if not algorithm.discrete and largest > limit:
+        why = f"explicit Euler is unstable above {limit:.3g} here; take dt ≤ {limit / 4:.2g}, or leave it out"
+        raise reject("dt", f"{largest:.4g}", why)
 
 
-def check_choices(
-    problem: Problem, algorithm: Algorithm, extrapolate: Any, response: Any, method: Any, dtype: Any, kernels: Any
-) -> None:
+WORDS = {"response": ("exact", "paper"), "method": ("march", "fixed-point"), "memory": ("auto", "moments", "dense")}
+
+
+def check_choices(problem: Problem, algorithm: Algorithm, extrapolate: Any, kernels: Any, words: dict[str, Any]) -> None:
     """Refuse combinations that have no meaning."""
     flag("kernels", kernels)
     if problem.infinite_data:
         raise reject("sample_ratio", "inf", "this theory is for finite δ; with infinite data use sl.online")
-    for argument, value in (("response", response), ("method", method), ("dtype", dtype)):
-        if not isinstance(value, str):
-            raise reject(argument, repr(value), "it must be a word, such as the default")
-    if response not in ("probes", "exact", "paper"):
-        raise reject("response", response, "it must be 'probes', 'exact' or 'paper'")
-    if response == "paper" and not isinstance(algorithm, SGF | GradientFlow):
+    for argument, allowed in (WORDS | {"dtype": ("float32", "float64")}).items():
+        if not isinstance(words[argument], str) or words[argument] not in allowed:
+            raise reject(argument, repr(words[argument]), f"it must be {' or '.join(map(repr, allowed))}")
+    if words["response"] == "paper" and not (algorithm.gaussian or algorithm.noise_temperature == 0):
         name = type(algorithm).__name__
-        raise reject("response", response, f"the paper's processes need Gaussian increments, not {name}; use 'probes'")
-    if method not in ("march", "fixed-point"):
-        raise reject("method", method, "it must be 'march' or 'fixed-point'")
-    if dtype not in ("float32", "float64"):
-        raise reject("dtype", dtype, "it must be 'float32' or 'float64'")
-    if flag("extrapolate", extrapolate) and algorithm.discrete:
+        raise reject("response", "paper", f"the paper's processes need Gaussian increments, not {name}; use 'exact'")
+    if words["response"] == "paper" and words["memory"] == "moments":
+        raise reject("memory", "moments", "the paper's processes keep the whole past; use memory='dense'")
+    if extrapolate is not None and flag("extrapolate", extrapolate) and algorithm.discrete:
         raise reject("extrapolate", True, f"the step of {type(algorithm).__name__} is real; leave extrapolate out")
 
 
-def check_memory(setup: Any, problem: Problem, replicas: int) -> None:
-    """Refuse histories that do not fit."""
-    m, k = problem.width, problem.k * setup.derivative
-    rows = setup.blocks * setup.block
-    size = 8 if setup.dtype == "float64" else 4
-    shapes = jax.eval_shape(lambda: setup.response.init(setup.blocks, setup.block, m, setup.samples, setup.dtype))
-    response = sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))
-    kernel = 8 * (rows * m) ** 2 * 5
-    total = replicas * (rows * (2 * m + m * k + 4 * m) * setup.samples * size + response + kernel)
+def check_memory(system: System, replicas: int) -> None:
+    """Refuse a march that does not fit."""
+    from . import march
+    from .system import Start
+
     if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
         return
+    start = Start(*(jax.ShapeDtypeStruct(shape, system.dtype) for shape in _start_shapes(system)), key=jax.random.key(0))
+    shapes = jax.eval_shape(lambda own: march.init(system, own), start)
+    total = 3 * replicas * sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))
     memory = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if total > memory:
-        raise reject(
-            "samples",
-            setup.samples * replicas,
-            f"{rows} steps of so many samples need {total / 2**30:.1f} GiB, of which {memory / 2**30:.1f} are there; "
-            "take fewer samples, a larger dt, or dtype='float32'",
-        )
+        why = f"{total / 2**30:.1f} GiB would be needed, of which {memory / 2**30:.1f} are there"
+        raise reject("samples", system.samples, f"{why}; take fewer samples, or fewer steps with memory='dense'")
+
+
+def _start_shapes(system: System) -> list[tuple[int, ...]]:
+    g, m, k, M = system.shape
+    return [(g * (m + k) + 2, M), (M,), (k, M), (g, m + k, M), (3, g, 3, M)]
 
 
 def check_draws(algorithm: Algorithm, problem: Problem, per_replica: int, times: np.ndarray) -> None:
     """Refuse a law whose samples are hardly ever drawn: its noise would be missed, and no spread would tell."""
-    if not isinstance(algorithm, SGD | ShuffledSGD) or algorithm.temperature == 0:
+    if not algorithm.jumps or algorithm.noise_temperature == 0:
         return
-    t_max = float(times[-1])
-    draws = per_replica * t_max / (float(algorithm.temperature) * problem.sample_ratio)
+    t_max, tau = float(times[-1]), float(algorithm.noise_temperature)
+    draws = per_replica * t_max / (tau * problem.sample_ratio)
     if algorithm.scheduled:  # ∫dt/τ(t) in place of t_max/τ
         draws *= np.diff(times) @ np.asarray(jax.vmap(algorithm.portion)(times[:-1])) / t_max
     if draws < FEWEST_DRAWS:

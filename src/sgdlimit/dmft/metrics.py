@@ -1,6 +1,5 @@
 """The user's own averages ψ(r, r*, z) and ψ(θ, θ*), in canonical shapes and checked before any work."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -9,11 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from ..errors import reject
-from ..problem import Problem, fields, observables
+from ..problem import Problem, fields
+from ..results.variables import reserved
 
-TAKEN = {*observables.UNITS, "loss", "error", "R_ell_equal", "largest_response"}
-TAKEN |= {"student", "student_", "teacher", "earlier", "snapshot", "sample", "coordinate"}
-TAKEN_PATTERN = re.compile("^(train|test)_|_(stderr|step_error)$")
+INTERNAL = ("steepest", "fresh_norm", "fresh_overlap", "own", "rest", "along", "response", "equal")
+"""Recorded by the march, not for users."""
 
 Named = tuple[tuple[str, Callable[..., Any]], ...]
 
@@ -65,7 +64,7 @@ def _checked(argument: str, metrics: Any, kind: Any, shapes: tuple[Any, ...], ta
         raise reject(argument, repr(metrics), "it must be a mapping from names to functions")
     out = []
     for name, fn in metrics.items():
-        if not isinstance(name, str) or not name.isidentifier() or name in TAKEN or TAKEN_PATTERN.search(name):
+        if not isinstance(name, str) or not name.isidentifier() or reserved(name) or name in INTERNAL:
             raise reject(argument, repr(name), "a name must be an identifier that is not in use, such as 'margin'")
         here = f"{argument}[{name!r}]"
         if not callable(fn):

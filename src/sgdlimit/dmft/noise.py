@@ -1,92 +1,120 @@
-"""What drives a replica: standard normals and increments, step by step, coupled between grids.
+"""What is random: the samples' own draws, the increments, and the Gaussian noise, by mixing the samples.
 
-Randomness belongs to the steps of the finest grid; a coarser grid, `stride` fine steps to one of its own, adds it up.
-So grids of different steps see the same noise, and a longer march repeats a shorter one.
+`Points`: coordinates of (w_0, w*) and z, evenly spread, with exact second moments. `increments` live on the finest grid;
+a coarser one adds them up, so that grids of different steps see the same noise. `mix` is a fixed orthogonal map Q of the
+samples: ΔU = Q F/√δ has exactly the sample covariance of F at all pairs of times, is Gaussian since every entry is a sum
+over all samples, and needs no factor of a covariance. Only Q is ever applied, never Qᵀ, so no reaction term appears.
 """
 
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from . import history
+from .._linalg import power, power_of
+from ..problem import Normal, Problem
+from .system import Groups, Start, Step, System
 
-
-class Grid(NamedTuple):
-    """Fine times t_0 < t_1 < …, and how many of their steps make one step of the march."""
-
-    fine: Any
-    stride: Any
-
-    def time(self, i: Any) -> Any:
-        """t_i of the march."""
-        return self.fine[i * self.stride]
-
-    def step(self, i: Any) -> Any:
-        """γ_i = t_{i+1} − t_i."""
-        return self.fine[(i + 1) * self.stride] - self.fine[i * self.stride]
+STRIDES = 4
+"""Most fine steps in one step of a march."""
+ROLES = 3
+"""Independent mixings: of fresh samples, of the weights' noise, of draws."""
+ROUNDS = 2
+"""Signs, then cosines along rows and columns of the samples; after two rounds entries of Q are Gaussian to 1/√M."""
 
 
-def whitener(gram: Any) -> Any:
-    """L⁻¹ of a positive definite matrix L Lᵀ, row by row; a batched triangular solve takes a second to compile."""
-    lower = jnp.linalg.cholesky(gram)
+def draw(problem: Problem, groups: Groups, samples: int, seed: int, dtype: str, weights: bool) -> Start:
+    """One replica's draws, on the host: scrambled Sobol points for (w_0, w*, z), signs, and (θ⁰, θ*) where asked for."""
+    from scipy.special import ndtri
+    from scipy.stats import qmc
 
-    def row(a: Any, inverse: Any) -> Any:
-        unit = (jnp.arange(len(gram)) == a).astype(gram.dtype)
-        return inverse.at[a].set((unit - lower[a] @ inverse) / lower[a, a])
-
-    return jax.lax.fori_loop(0, len(gram), row, jnp.zeros_like(gram))
-
-
-def orthonormal(rows: Any) -> Any:
-    """Rows with unit second moment and no correlation over the samples; twice, for rounding."""
-
-    def once(_: Any, rows: Any) -> Any:
-        gram = (rows @ rows.T / rows.shape[1]).astype(jnp.float64)
-        return whitener(gram).astype(rows.dtype) @ rows
-
-    return jax.lax.fori_loop(0, 2, once, rows)
-
-
-def draw_block(key: Any, grid: Grid, basis: Any, normals: Any, i: Any) -> Any:
-    """The history `normals` (blocks, B, m, M) with the block of step i drawn.
-
-    Sample means are zero and sample covariances exact: rows are orthogonal to `basis` (q, M), to all earlier rows and
-    to each other. This costs one matrix product a block and takes away the sampling error of second moments.
-    """
-    _, B, m, M = normals.shape
-    block = i // B
-
-    def row(j: Any) -> Any:
-        def add(s: Any, total: Any) -> Any:
-            # single precision: half the cost, and its rounding is far below one sample's weight
-            return total + jax.random.normal(jax.random.fold_in(key, (i + j) * grid.stride + s), (m, M), jnp.float32)
-
-        total = jax.lax.fori_loop(0, grid.stride, add, jnp.zeros((m, M), jnp.float32))
-        return total / jnp.sqrt(grid.stride).astype(jnp.float32)
-
-    new = jax.vmap(row)(jnp.arange(B)).reshape(B * m, M).astype(normals.dtype)
-    new = new - (new @ basis.T / M) @ basis
-
-    def project(b: Any, rows: Any) -> Any:
-        old = history.at(normals, b).reshape(B * m, M)
-        return rows - (rows @ old.T / M) @ old
-
-    new = orthonormal(jax.lax.fori_loop(0, block, project, new))
-    return jax.lax.dynamic_update_index_in_dim(normals, new.reshape(B, m, M), block, 0)
+    m, k, g = problem.width, problem.k, len(groups.share)
+    size = g * (m + k)
+    rng = np.random.default_rng(seed)
+    uniform = qmc.Sobol(size + 2, scramble=True, rng=rng).random(samples)
+    uniform = np.clip(uniform, 1e-12, 1 - 1e-12)
+    key, weight_key, noise_key = jax.random.split(jax.random.key(seed % 2**32), 3)
+    z = np.asarray(problem.noise_law.spread_out(uniform[:, size:], noise_key), dtype=np.float64)
+    basis, z = orthonormal_basis(problem, ndtri(uniform[:, :size]).T, z, np)
+    signs = 1.0 - 2.0 * rng.integers(0, 2, (ROLES, g, ROUNDS + 1, samples), dtype=np.int8)
+    start = np.zeros((g, m + k, samples if weights else 0))
+    if weights:
+        start = np.stack([coordinates(problem, own, samples, np) for own in jax.random.split(weight_key, g)])
+    r_star = teacher_rows(groups, m) @ basis[:size]
+    return Start(*(part.astype(dtype) for part in (basis, z, r_star, start, signs)), key=key)
 
 
-def increments(algorithm: Any, state: Any, key: Any, grid: Grid, i: Any, sample_ratio: Any) -> tuple[Any, Any]:
-    """Z_i of every sample over [t_i, t_{i+1}], and the state that the next one needs."""
+def teacher_rows(groups: Groups, m: int) -> Any:
+    """w* as a combination of the coordinates of (w_0, w*): (k, g (m+k))."""
+    size = (groups.share * groups.variance) ** 0.5
+    rows = (size[:, None, None] * groups.root[:, m:]).transpose(1, 0, 2)
+    return rows.reshape(rows.shape[0], -1)
+
+
+def coordinates(problem: Problem, key: Any, count: int, xp: Any) -> Any:
+    """`start` (m+k, M) of drawn (θ⁰, θ*): root · start are draws whose second moments are those of the law."""
+    sample = xp.concatenate(problem.sample_weights(key, count), axis=1).astype(xp.float64)
+    return (sample @ (power if xp is jnp else power_of)(sample.T @ sample / count, -0.5)).T
+
+
+def orthonormal_basis(problem: Problem, raw: Any, z: Any, xp: Any) -> tuple[Any, Any]:
+    """Normals orthonormal over the samples and to 1 and z, then 1 and z themselves; Gaussian z gets exact moments."""
+    count = z.shape[0]
+    centred = z - xp.mean(z)
+    size = xp.sqrt(xp.mean(centred**2))
+    live = size > 1e-6 * (xp.abs(xp.mean(z)) + 1e-30)
+    unit = xp.where(live, centred / xp.where(live, size, 1.0), 0.0)
+    if isinstance(problem.noise_law, Normal):
+        z = problem.noise_law.scale * unit
+    known = xp.stack([xp.ones_like(z), unit])
+    for _ in range(2):  # twice, for rounding
+        raw = raw - (raw @ known.T / count) @ known
+        lower = xp.linalg.cholesky(raw @ raw.T / count)
+        raw = xp.linalg.solve(lower, raw)
+    return xp.concatenate([raw, known]), z
+
+
+def _cosines(size: int) -> np.ndarray:
+    """The orthonormal cosine transform; no entry is zero where size is a power of two."""
+    j, k = np.meshgrid(np.arange(size), np.arange(size))
+    table = np.sqrt(2.0 / size) * np.cos(np.pi * (2 * j + 1) * k / (2 * size))
+    table[0] /= np.sqrt(2.0)
+    return table
+
+
+def mix(sign: Any, x: Any) -> Any:
+    """Q x along the last axis."""
+    samples = x.shape[-1]
+    rows = 2 ** (int(math.log2(samples)) // 2)
+    columns = samples // rows
+    left, right = (jnp.asarray(_cosines(size), x.dtype) for size in (rows, columns))
+    for turn in range(ROUNDS):
+        square = (x * sign[turn].astype(x.dtype)).reshape(*x.shape[:-1], rows, columns)
+        x = jnp.einsum("...ij,lj->...il", jnp.einsum("ki,...ij->...kj", left, square), right).reshape(x.shape)
+    return x * sign[ROUNDS].astype(x.dtype)
+
+
+def off(basis: Any, x: Any) -> Any:
+    """x without its part along orthonormal rows (or zero ones), and what this takes of a random vector given back."""
+    samples = basis.shape[1]
+    lost = jnp.sum(jnp.mean(basis**2, axis=1)) / samples
+    return (x - (x @ basis.T / samples) @ basis) / jnp.sqrt(1 - lost)
+
+
+def increments(system: System, state: Any, start: Start, step: Step) -> tuple[Any, Any, Any]:
+    """Next state, Z_i of every sample, and its mean given the past over γ_i (1 for independent increments)."""
+    algorithm, delta = system.algorithm, system.problem.sample_ratio
+    expected = None
+    if not algorithm.independent:
+        expected = algorithm.expected(state, step.t, step.dt, delta) / step.dt
 
     def add(s: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         state, total = carry
-        j = i * grid.stride + s
-        t, dt = grid.fine[j], grid.fine[j + 1] - grid.fine[j]
-        state, Z = algorithm.increments(state, jax.random.fold_in(key, j), t, dt, sample_ratio)
-        return state, total + Z
+        own = jax.random.fold_in(start.key, step.first + s)
+        state, Z = algorithm.increments(state, own, step.fine_t[s], step.fine_dt[s], delta)
+        return state, total + Z.astype(total.dtype)
 
-    shape = jax.eval_shape(
-        lambda s: algorithm.increments(s, key, grid.fine[0], grid.fine[1], sample_ratio)[1], state
-    ).shape
-    return jax.lax.fori_loop(0, grid.stride, add, (state, jnp.zeros(shape)))
+    state, Z = jax.lax.fori_loop(0, step.stride, add, (state, jnp.zeros(system.samples, system.dtype)))
+    return state, Z, expected if expected is None else expected.astype(system.dtype)

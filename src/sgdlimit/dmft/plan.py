@@ -1,99 +1,149 @@
-"""Which steps a march takes: the user's grid, refined and coarsened for extrapolation, and padded to a few shapes."""
+"""Which steps a march takes, which coarser grids go with it, which functions remember, how many replicas at a time."""
 
 import math
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from .. import grid
 from ..algorithms import Algorithm
 from ..errors import real, reject
+from ..limits.spectrum import marchenko_pastur
+from ..problem import Problem
+from . import memory
+from .memory import Dense, Memory, Moments
+from .noise import STRIDES
+from .system import Step
 
 DEFAULT_STEP = 0.05
-"""γ where the user names none: as in the paper's experiment."""
-MOST_STEPS = 1e5
-LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""Numbers of blocks that histories are allocated for; a march of another length need not compile anew."""
+"""γ where the user names none: as in the paper's experiment; smaller where the problem is stiff."""
+GROWTH = 0.02
+"""Where recorded times are spaced wider and wider, steps may grow to this share of the time."""
+LARGEST_STEP = 0.2
+"""But not beyond this, nor beyond what is stable: the largest step sets the error."""
+MOST_STEPS = 1e6
+MOST_RECORDED = 400
+"""Times that are recorded where the user names none."""
+TILE = 6 * 2**20
+"""Bytes of tangents that one compiled call holds on a CPU: more falls out of the cache."""
+PERIODS = 0.5
+"""Oscillations over the march from which on exponentials alone do not follow them."""
 
 
 class Steps(NamedTuple):
-    """Times of the march, and which of them are recorded."""
+    """Fine times of the march, a whole number of the coarsest steps of them, and which are recorded."""
 
     times: np.ndarray
     record: np.ndarray
 
 
-def steps(algorithm: Algorithm, t_max: Any, times: Any, dt: Any, even: bool) -> Steps:
-    """The march's grid: uniform steps ≤ dt up to t_max; or through `times`, refined to steps ≤ dt if dt is given."""
-    if dt is not None:
-        dt = real("dt", dt, above=0, why="it must be a positive time step")
-    if times is None:
-        last = grid.resolve(t_max)[-1]
-        dt = DEFAULT_STEP if dt is None else dt
-        if last / dt > MOST_STEPS:
-            raise reject(
-                "dt", dt, f"that is {last / dt:.2g} steps up to t = {last:g}; at most {MOST_STEPS:g} are possible"
-            )
-        if algorithm.discrete:  # whole updates of the given length
-            count = round(last / dt)
-            if count < 1:
-                raise reject("t_max", last, f"it is shorter than one update of dt = {dt:g}")
-            return Steps(np.arange(count + 1) * dt, np.arange(count + 1))
-        count = math.ceil(last / dt - 1e-9)
-        count += count % 2 if even else 0
-        return Steps(np.linspace(0.0, last, count + 1), np.arange(count + 1))
+def steps(algorithm: Algorithm, t_max: Any, times: Any, dt: float | None, limit: float, aligned: bool) -> Steps:
+    """Uniform steps ≤ dt up to t_max, or through the recorded `times`; `aligned`: recorded times on the coarsest grid.
+
+    limit: the step that the problem's curvature allows at most, where the user names none.
+    """
     wanted = grid.resolve(t_max, times)
-    if algorithm.discrete:  # times are when to record; the step is the algorithm's own
-        dt = DEFAULT_STEP if dt is None else dt
-        record = np.unique(np.round(wanted / dt).astype(int))
-        if record[-1] < 1:
-            raise reject("times", wanted, f"the last lies before the first update, at dt = {dt:g}")
-        return Steps(np.arange(record[-1] + 1) * dt, record)
+    last = float(wanted[-1])
+    size = min(DEFAULT_STEP, limit) if dt is None else dt
+    if last / size > MOST_STEPS:
+        raise reject(
+            "dt", f"{size:.3g}", f"that is {last / size:.2g} steps up to t = {last:g}; at most {MOST_STEPS:g} are possible"
+        )
+    if algorithm.discrete:
+        return _whole_updates(wanted, times is None, size)
+    if times is None:
+        count = STRIDES * math.ceil(last / (STRIDES * size) - 1e-9)
+        every = STRIDES * math.ceil(count / (STRIDES * MOST_RECORDED)) if count > MOST_RECORDED else 1
+        every = max(every, STRIDES) if aligned else every
+        record = np.arange(0, count + 1, every)
+        return Steps(np.linspace(0.0, last, count + 1), np.union1d(record, [count]))
     knots = np.unique(np.concatenate([[0.0], wanted]))
-    if dt is None:
-        full = knots
-    elif knots[-1] / dt > MOST_STEPS:
-        raise reject("dt", dt, f"that is {knots[-1] / dt:.2g} steps; at most {MOST_STEPS:g} are possible")
-    else:
-        parts = [np.linspace(a, b, math.ceil((b - a) / dt - 1e-9) + 1)[:-1] for a, b in pairwise(knots)]
-        full = np.concatenate([*parts, knots[-1:]])
+    grows = dt is None and len(knots) > 3 and np.all(np.diff(knots, 2) > -1e-12) and knots[-1] > 4 * np.diff(knots)[1:].min()
+    parts = []
+    for a, b in pairwise(knots):
+        here = max(size, min(GROWTH * a, LARGEST_STEP, limit)) if grows else size
+        count = math.ceil((b - a) / here - 1e-9)
+        count = STRIDES * math.ceil(count / STRIDES) if aligned else count
+        parts.append(np.linspace(a, b, count + 1)[:-1])
+    missing = -sum(map(len, parts)) % STRIDES
+    if missing:  # a whole number of the coarsest steps: the last interval is cut finer
+        a, b = knots[-2:]
+        parts[-1] = np.linspace(a, b, len(parts[-1]) + missing + 1)[:-1]
+    full = np.concatenate([*parts, knots[-1:]])
     return Steps(full, np.searchsorted(full, wanted))
 
 
+def _whole_updates(wanted: np.ndarray, every: bool, dt: float) -> Steps:
+    """Of an algorithm whose step is real: updates of the given length."""
+    if every:
+        count = round(wanted[-1] / dt)
+        if count < 1:
+            raise reject("t_max", wanted[-1], f"it is shorter than one update of dt = {dt:g}")
+        return Steps(np.arange(count + 1) * dt, np.arange(count + 1))
+    record = np.unique(np.round(wanted / dt).astype(int))
+    if record[-1] < 1:
+        raise reject("times", wanted, f"the last lies before the first update, at dt = {dt:g}")
+    return Steps(np.arange(record[-1] + 1) * dt, record)
+
+
 class Level(NamedTuple):
-    """One march: every `stride`-th of the fine times."""
+    """One march: every `stride`-th of the fine times, and one step beyond the last, so that the last is recorded."""
 
     stride: int
-    steps: int
-    record: np.ndarray
-    """Indices of the recorded times; of those that the level does not hold, −1."""
+    times: np.ndarray
+    """Its own times t_0 … t_K."""
+    steps: Step
+    """K+1 steps, stacked."""
 
 
-def halved(times: np.ndarray) -> np.ndarray:
-    """Every interval cut in two."""
-    return np.sort(np.concatenate([times, (times[1:] + times[:-1]) / 2]))
+def level(times: np.ndarray, stride: int, kept: Memory, dtype: str) -> Level:
+    """The march on every `stride`-th time."""
+    beyond = times[-1] + (times[-1] - times[-1 - stride]) / stride * np.arange(1, stride + 1)
+    fine = np.concatenate([times, beyond])
+    own = fine[::stride]
+    count = len(own) - 1
+    index = np.arange(count)
+    inner = index[:, None] * stride + np.minimum(np.arange(STRIDES), stride - 1)
+    rows = kept.rows(own, dtype)
+    steps = Step(
+        index, own[:-1], np.diff(own), np.full(count, stride), index * stride, fine[inner], np.diff(fine)[inner], rows
+    )
+    return Level(stride, own[:-1], steps)
 
 
-def levels(base: Steps, extrapolate: bool, doubled: bool) -> tuple[np.ndarray, list[Level]]:
-    """Fine times, and the marches: the grid itself, or its half, itself and (if steps pair up and may) its double."""
-    count = len(base.times) - 1
-    if not extrapolate:
-        return base.times, [Level(1, count, base.record)]
-    out = [Level(1, 2 * count, 2 * base.record), Level(2, count, base.record)]
-    if doubled and count % 2 == 0:
-        out.append(Level(4, count // 2, np.where(base.record % 2 == 0, base.record // 2, -1)))
-    return halved(base.times), out
+def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes: Any) -> Moments:
+    """The functions of the past that this march needs; `slopes`: mean ∇ℓ and ∇h at the start, (m, m) each.
+
+    An algorithm in discrete time also makes kernels that change sign from step to step; a field that is no gradient
+    makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data.
+    """
+    step = float(np.min(np.diff(times)))
+    if algorithm.discrete:
+        return Moments(memory.ladder(times[-1], step, fastest=2.0), memory.ALTERNATING)
+    gamma, stiff = slopes
+    spectrum = marchenko_pastur(float(problem.sample_ratio), 1.0).nodes
+    values = np.linalg.eigvals(spectrum[:, None, None] * gamma + stiff)
+    fastest = float(np.max(np.abs(values.imag)))
+    pairs: tuple[tuple[float, float], ...] = ()
+    if fastest * times[-1] > 2 * math.pi * PERIODS:
+        count = min(memory.MOST_PAIRS, 2 + math.ceil(fastest * times[-1] / (2 * math.pi)))
+        damping = float(np.median(values.real[np.abs(values.imag) > 1e-9 * fastest]))
+        omegas = fastest * (np.arange(count) + 0.5) / count
+        pairs = tuple((max(damping, 0.25 / times[-1]), float(omega)) for omega in omegas)
+    return Moments(memory.ladder(times[-1], step), (), pairs)
 
 
-def padded(fine: np.ndarray, rows: int) -> np.ndarray:
-    """Fine times continued, so that every index that a padded march may read exists; four fine steps to a row."""
-    last = fine[-1] - fine[-2]
-    missing = 4 * (rows + 1) + 1 - len(fine)
-    return np.concatenate([fine, fine[-1] + last * np.arange(1, max(missing, 0) + 1)])
+def dense(times: np.ndarray) -> Dense:
+    """All of the past; sizes in steps of 32, so that a march of another length need not compile anew."""
+    return Dense(32 * math.ceil((len(times) + 1) / 32))
 
 
-def blocks_for(rows: int, block: int) -> int:
-    """Blocks to allocate."""
-    needed = -(-rows // block)
-    return next((size for size in LADDER if size >= needed), needed)
+def tile(problem: Problem, kept: Memory, particles: bool, samples: int, replicas: int) -> int:
+    """Replicas in one compiled call: as many as the cache holds on a CPU, all of them elsewhere."""
+    if jax.default_backend() != "cpu":
+        return replicas
+    size = (kept.size * problem.width) ** 2 * samples * 4 * (1 + particles)
+    fitting = max(1, TILE // size)
+    return max(b for b in range(1, replicas + 1) if replicas % b == 0 and b <= fitting)

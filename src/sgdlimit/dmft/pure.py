@@ -8,12 +8,12 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..problem import Problem
-from . import march
-from .noise import Grid
-from .plan import blocks_for, padded
-from .response import estimator
-from .solver import BLOCK, second_moments
-from .weights import Linear, Particles
+from . import march, memory, noise, plan
+from .data_side import Tangents
+from .integrator import Explicit, Implicit
+from .metrics import INTERNAL
+from .system import Start, System, one_group
+from .weight_side import Linear, Particles
 
 
 def curves(
@@ -24,31 +24,40 @@ def curves(
     key: Any,
     samples: int = 2048,
     linear: bool = True,
-    response: str = "probes",
     dtype: str = "float64",
 ) -> dict[str, jax.Array]:
     """One replica of `solve` on the grid `times` (from 0): training averages, `norm`, `overlap` and `Gamma`.
 
     δ, τ, λ, the schedule and `key` may be traced; the laws of teacher and start must be numbers. `linear=False` for a
-    penalty that is not quadratic. Nothing is checked. Call it inside `jax.enable_x64(True)`. Derivatives with respect
-    to δ and τ exist for `SGF` and `GradientFlow`, whose increments are smooth.
+    penalty that is not quadratic. Nothing is checked, nothing extrapolated; `samples` is a power of two. Call it inside
+    `jax.enable_x64(True)`. Derivatives with respect to δ and τ exist for `SGF` and `GradientFlow`, whose increments are
+    smooth.
     """
     grid = np.asarray(times, dtype=np.float64)
-    steps, block = len(grid) - 1, BLOCK
-    setup = march.Setup(
-        samples=samples,
-        particles=samples,
-        blocks=blocks_for(steps + 1, block),
-        block=block,
-        response=estimator(response, algorithm.independent),
-        weights=Linear() if linear else Particles(),
-        derivative=problem.k > 0 and bool(problem.labels.smooth),
-        dtype=dtype,
+    factors = memory.ALTERNATING if algorithm.discrete else ()
+    kept = memory.Moments(memory.ladder(grid[-1], float(np.min(np.diff(grid)))), factors)
+    system = System(
+        problem, algorithm, one_group(problem), samples,
+        memory=kept, weights=Linear() if linear else Particles(), tangents=Tangents(),
+        rule=Explicit() if algorithm.discrete else Implicit(), dtype=dtype,
+    )  # fmt: skip
+    level = plan.level(grid, 1, kept, dtype)
+    records = march.trace(system, _start(system, key), jax.tree.map(jnp.asarray, level.steps))
+    return {name: part for name, part in records.items() if name not in INTERNAL}
+
+
+def _start(system: System, key: Any) -> Start:
+    """What `noise.draw` draws on the host, with jax's own random numbers."""
+    problem, (g, m, k, M) = system.problem, system.shape
+    z_key, normal_key, sign_key, weight_key, own = jax.random.split(key, 5)
+    raw = jax.random.normal(normal_key, (g * (m + k), M), jnp.float64)
+    z = problem.sample_noise(z_key, M).astype(jnp.float64)
+    basis, z = noise.orthonormal_basis(problem, raw, z, jnp)
+    parts = (
+        basis,
+        z,
+        noise.teacher_rows(system.groups, m) @ basis[: g * (m + k)],
+        jnp.stack([noise.coordinates(problem, one, M, jnp) for one in jax.random.split(weight_key, g)]),
+        jax.random.rademacher(sign_key, (noise.ROLES, g, noise.ROUNDS + 1, M), jnp.float64),
     )
-    fine = jnp.asarray(padded(grid, setup.blocks * block))
-    keys = jax.tree.map(lambda stream: stream[0], march.make_keys(key, 1))
-    state = march.trace(problem, algorithm, setup, Grid(fine, 1), second_moments(problem), keys, steps)
-    flat = {
-        name: part.reshape(setup.blocks * block, *part.shape[2:])[: steps + 1] for name, part in state.records.items()
-    }
-    return {name: part for name, part in flat.items() if name != "largest_response"}
+    return Start(*(part.astype(system.dtype) for part in parts), key=own)

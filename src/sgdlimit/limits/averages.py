@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
+from .._linalg import root
 from ..problem import Normal, Problem, fields, observables
 from ..problem.laws import EntryLaw
 
@@ -57,12 +58,6 @@ def _points(samples: int, size: int, law: EntryLaw, seed: int, key: Any) -> tupl
     missing = target - monomials.mean(axis=0)
     correction = monomials @ np.linalg.lstsq(monomials.T @ monomials / samples, missing, rcond=1e-12)[0]
     return x, z, (1 + correction) / samples
-
-
-def root(matrix: Any) -> Any:
-    """Symmetric square root of a positive semidefinite matrix; rounding below zero counts as zero."""
-    values, vectors = jnp.linalg.eigh((matrix + matrix.T) / 2)
-    return (vectors * jnp.sqrt(jnp.clip(values, 0.0, None))) @ vectors.T
 
 
 def _samples(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:

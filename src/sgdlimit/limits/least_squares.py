@@ -18,6 +18,7 @@ from ..problem.schedules import ScheduleLike
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
+from ..results.variables import dims, ordered
 from . import volterra
 from .spectrum import Spectrum, marchenko_pastur
 from .stability import largest_stable, ridge_of, verdict
@@ -123,24 +124,24 @@ def least_squares(
     toward, overlap = _overlaps(problem, mu, ridge, u)
     test = excess + noise
     norm = excess + 2 * toward - teacher2
-    variables = {
-        "train_loss": Variable(("time",), curve.train / 2),
-        "test_loss": Variable(("time",), test / 2),
-        "train_error": Variable(("time",), curve.train),
-        "test_error": Variable(("time",), test),
-        "norm": Variable(("time", "student", "student_"), norm[:, None, None]),
+    values = {
+        "train_loss": curve.train / 2,
+        "test_loss": test / 2,
+        "train_error": curve.train,
+        "test_error": test,
+        "norm": norm[:, None, None],
     }
     coords = {"time": t, "student": np.arange(1), "student_": np.arange(1)}
     if problem.k:
-        variables["overlap"] = Variable(("time", "student", "teacher"), overlap[:, None, :])
+        values["overlap"] = overlap[:, None, :]
         coords["teacher"] = np.arange(problem.k)
     if kernels:
         pace = np.ones(len(t)) if speed is None else speed(t)
-        variables |= _two_time(mu, ridge, delta, u, pace, curve.memory, toward, teacher2, spread)
+        values |= _two_time(mu, ridge, delta, u, pace, curve.memory, toward, teacher2, spread)
         coords["earlier"] = t
     limit = largest_stable(problem, algorithm=algorithm)
     keep, status, message = verdict(curve.train, t, tau, limit)
-    variables, coords = _cut(variables, coords, keep)
+    variables, coords = _cut({name: Variable(dims(name), values[name]) for name in ordered(values)}, coords, keep)
     about = provenance(
         "least squares (Volterra)",
         problem,
@@ -215,7 +216,7 @@ def _two_time(
     toward: np.ndarray,
     teacher2: float,
     spread: Any,
-) -> dict[str, Variable]:
+) -> dict[str, np.ndarray]:
     """`lem:dmft_ridge_solution`: R_θ = K_0, R_ℓ = −K_1/δ, C_θ from C*_θ (`eq:C_theta_ridge_sol`).
 
     Retarded kernels vanish for t < t'.
@@ -230,11 +231,8 @@ def _two_time(
         ell[i, past] = -pace[i] * pace[past] * (decay @ (w * x)) / delta
         star = spread(np.full(i + 1, u[i]), u[past]) @ w + (decay * memory[past]) @ (w * x)
         correlation[i, past] = correlation[past, i] = star + toward[i] + toward[past] - teacher2
-    dims = ("time", "earlier", "student", "student_")
-    kernels = {"C_theta": correlation, "R_theta": response, "R_ell": ell}
-    variables = {name: Variable(dims, value[:, :, None, None]) for name, value in kernels.items()}
-    variables["Gamma"] = Variable(("time", "student", "student_"), pace[:, None, None].copy())
-    return variables
+    kernels = {"C_theta": correlation, "R_theta": response, "R_ell": ell, "Gamma": pace}
+    return {name: value[..., None, None] for name, value in kernels.items()}
 
 
 def _cut(

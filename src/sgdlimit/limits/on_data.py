@@ -10,6 +10,7 @@ from ..errors import real, reject
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
+from ..results.variables import dims, ordered
 from . import volterra
 from .least_squares import shrink
 from .spectrum import stable_temperature_on
@@ -126,7 +127,7 @@ def least_squares_on_data(
     theta = weights_at(t)
     noise = curve.memory * x  # variance of each mode
     norm = (np.sum(theta**2, axis=1) + noise.sum(axis=1)) / d
-    values = {"train_loss": curve.train / 2, "train_error": curve.train}
+    values = {"train_loss": curve.train / 2, "train_error": curve.train, "norm": norm[:, None, None]}
     if X_test is not None:
         modes = X_test @ right.T
         mean = np.mean((theta @ modes.T - y_test) ** 2, axis=1)
@@ -135,8 +136,7 @@ def least_squares_on_data(
         values["test_loss"] = values["test_error"] / 2
     limit = stable_temperature_on(x, np.full(len(x), 1 / d), lam)
     keep, status, message = verdict(curve.train, t, tau, limit)
-    variables = {name: Variable(("time",), value[:keep]) for name, value in values.items()}
-    variables["norm"] = Variable(("time", "student", "student_"), norm[:keep, None, None])
+    variables = {name: Variable(dims(name), values[name][:keep]) for name in ordered(values)}
     coords = {"time": t[:keep], "student": np.arange(1), "student_": np.arange(1)}
     about = provenance(
         "least squares on data (homogenised SGD)",

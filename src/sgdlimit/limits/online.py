@@ -19,8 +19,10 @@ from ..errors import DivergenceWarning, real, reject, seed_number, whole
 from ..problem import Problem, fields
 from ..problem.problem import check_start
 from ..progress import Progress
-from ..results import Solution, Variable
+from ..results import Solution, Variable, statistics
 from ..results.provenance import provenance
+from ..results.statistics import Estimate, over_replicas
+from ..results.variables import dims, ordered
 from .averages import PER_REPLICA, Nodes, force_moments, make_nodes, observe
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable
@@ -93,23 +95,17 @@ def online(
         limit = largest_stable(problem, math.inf, algorithm=algorithm)
         message = divergence_words(tau, limit, f"t between {before:.4g} and {t[reached]:.4g} (θᵀθ/d beyond {BOUND:g})")
         warnings.warn(message, DivergenceWarning, stacklevel=2)
-    variables: dict[str, Variable] = {}
-
-    def add(names: tuple[str, ...], dims: tuple[str, ...], values: Any) -> None:
-        values = np.asarray(values, dtype=np.float64)
-        mean, error = values.mean(axis=1), values.std(axis=1, ddof=1) / math.sqrt(replicas)
-        for name in names:
-            variables[name] = Variable(dims, mean)
-            variables[f"{name}_stderr"] = Variable(dims, error)
-            variables[f"{name}_replicas"] = Variable(("replica", *dims), np.moveaxis(values, 1, 0))
-
-    for name, values in observed.items():
-        add((f"train_{name}", f"test_{name}"), ("time",), values)
-    add(("norm",), ("time", "student", "student_"), Q)
+    found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
+    found["norm"] = Q
     coords = {"time": t[:reached], "student": np.arange(problem.width), "student_": np.arange(problem.width)}
     if problem.k:
-        add(("overlap",), ("time", "student", "teacher"), c)
+        found["overlap"] = c
         coords["teacher"] = np.arange(problem.k)
+    variables: dict[str, Variable] = {}
+    for name in ordered(found):
+        copies = np.moveaxis(np.asarray(found[name], dtype=np.float64), 1, 0)
+        estimate = Estimate(*over_replicas(copies), replicas=copies)
+        variables |= statistics.variables(name, dims(name), estimate)
     options = {"t_max": float(t[-1]), "samples": samples, "replicas": replicas}
     if not linear:
         options |= {"particles": particles, "dt": dt}

@@ -8,23 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._linalg import match, root
 from ..algorithms import Algorithm
 from ..problem import Problem, fields
 from ..progress import Progress
-from .averages import PER_REPLICA, Nodes, average, force_moments, root
+from .averages import PER_REPLICA, Nodes, average, force_moments
 from .stability import BOUND
-
-
-def _match(sample: Any, gram: Any) -> Any:
-    """Particles whose sample second moments are exactly `gram` (linear map; null directions stay null)."""
-
-    def power(matrix: Any, exponent: float) -> Any:
-        values, vectors = jnp.linalg.eigh(matrix)
-        kept = values > 1e-12 * jnp.max(jnp.abs(values), initial=1e-300)
-        return (vectors * jnp.where(kept, jnp.where(kept, values, 1.0) ** exponent, 0.0)) @ vectors.T
-
-    observed = sample.T @ sample / len(sample)
-    return sample @ (power(gram, 0.5) @ power(observed, -0.5)).T
 
 
 @jax.jit
@@ -89,7 +78,7 @@ def march_particles(
 
     def draw(key: Any) -> Any:
         theta, theta_star = problem.sample_weights(key, particles)
-        return _match(jnp.concatenate([theta, theta_star], axis=1).astype(jnp.float64), gram)
+        return match(jnp.concatenate([theta, theta_star], axis=1).astype(jnp.float64), gram)
 
     both = jax.vmap(draw)(jax.random.split(weight_key, replicas))
     theta, theta_star = both[..., :m], both[..., m:]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from .penalties import NoPenalty, Ridge
+from .parameters import bound
 from .vector_field import VectorField
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ def label(problem: "Problem", r_star: Any, z: Any) -> Any:
 
 def loss(problem: "Problem", r: Any, r_star: Any, z: Any) -> Any:
     """L(r, y)."""
-    rule = problem.loss.loss if isinstance(problem.loss, VectorField) else problem.loss
-    assert rule is not None
+    rule = problem.loss
+    if isinstance(rule, VectorField):
+        assert rule.loss is not None
+        rule = bound(rule.loss, rule)
     return rule(as_user(r), label(problem, r_star, z))
 
 
@@ -81,7 +83,7 @@ def linear_drift(problem: "Problem", t_max: float) -> bool:
 
     Compared at random points of several sizes and at 65 times, to a relative 1e-5 (float32).
     """
-    if isinstance(problem.penalty, NoPenalty | Ridge):
+    if problem.penalty.quadratic:
         return True
     return bool(_curvature(problem, jnp.linspace(0.0, t_max, 65)) < 1e-5)
 

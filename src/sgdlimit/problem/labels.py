@@ -5,8 +5,8 @@ Contract: `labels(r_star, z)` is a scalar; `binary` says that it is ±1; `plante
 """
 
 import abc
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from .._tree import settle, static, tree
 from ..errors import flag, real, reject
 from .laws import EntryLaw, PlusLogistic
 from .losses import read_out
+from .parameters import Parameters, checked, given, number
 
 
 class LabelRule(abc.ABC):
@@ -137,6 +138,7 @@ class TwoLayerLabels(LabelRule):
     def __post_init__(self) -> None:
         if not callable(self.activation):
             raise reject("TwoLayerLabels.activation", repr(self.activation), "it must be a function")
+        number("TwoLayerLabels.readout", self.readout)
 
     def __call__(self, r_star: Any, z: Any) -> Any:
         """The teacher network's output plus z."""
@@ -154,11 +156,13 @@ class Labels(LabelRule):
     """The user's rule: `fn(r_star, z) -> y` in jax.numpy. `r_star` is None when there is no teacher.
 
     Say `binary=True` for labels ±1 (zero–one error), `smooth=False` if fn jumps in `r_star`.
+    `parameters` are numbers that `fn` takes by name, `fn(r_star, z, a=…)`; another value does not compile it again.
     """
 
     fn: Callable[..., Any] = static()
     binary: bool = static(default=False)
     smooth: bool = static(default=True)
+    parameters: Mapping[str, Any] = field(default_factory=Parameters)
 
     planted: ClassVar = False  # fn decides: it is traced with r_star=None when there is no teacher
 
@@ -167,10 +171,11 @@ class Labels(LabelRule):
             raise reject("Labels.fn", repr(self.fn), "it must be a function fn(r_star, z) -> y in jax.numpy")
         flag("Labels.binary", self.binary)
         flag("Labels.smooth", self.smooth)
+        settle(self, parameters=checked("Labels", self.fn, self.parameters, 2))
 
     def __call__(self, r_star: Any, z: Any) -> Any:
         """The user's function."""
-        return self.fn(r_star, z)
+        return self.fn(r_star, z, **given(self))
 
     def noise(self, law: EntryLaw) -> EntryLaw:
         """As chosen."""

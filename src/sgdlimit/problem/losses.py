@@ -5,8 +5,8 @@ whose sign is the class, None where the width leaves it open; `loss.error` score
 """
 
 import abc
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import jax
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from .._tree import settle, static, tree
 from ..errors import real, reject
+from .parameters import Parameters, checked, given, number
 
 
 class LossLike(abc.ABC):
@@ -21,6 +22,8 @@ class LossLike(abc.ABC):
 
     predict: Any
     error: Any
+    smooth: Any = False
+    """Whether the gradient in r is known to be continuous; where it is not, it must be looked at."""
 
     @abc.abstractmethod
     def __call__(self, r: Any, y: Any) -> Any:
@@ -50,6 +53,7 @@ class Square(LossLike):
 
     predict: ClassVar = staticmethod(identity)
     error: ClassVar = None
+    smooth: ClassVar = True
 
     def __call__(self, r: Any, y: Any) -> Any:
         """½(r−y)²."""
@@ -64,6 +68,7 @@ class Logistic(LossLike):
 
     predict: ClassVar = staticmethod(identity)
     error: ClassVar = None
+    smooth: ClassVar = True
 
     def __call__(self, r: Any, y: Any) -> Any:
         """log(1 + exp(−y r)), without overflow."""
@@ -80,6 +85,7 @@ class Huber(LossLike):
 
     predict: ClassVar = staticmethod(identity)
     error: ClassVar = None
+    smooth: ClassVar = True
 
     def __post_init__(self) -> None:
         settle(self, threshold=real("Huber.threshold", self.threshold, above=0, why="it must be a positive number"))
@@ -100,6 +106,7 @@ class SmoothHinge(LossLike):
 
     predict: ClassVar = staticmethod(identity)
     error: ClassVar = None
+    smooth: ClassVar = True
 
     def __post_init__(self) -> None:
         settle(
@@ -119,6 +126,7 @@ class Exponential(LossLike):
 
     predict: ClassVar = staticmethod(identity)
     error: ClassVar = None
+    smooth: ClassVar = True
 
     def __call__(self, r: Any, y: Any) -> Any:
         """exp(−y r)."""
@@ -133,21 +141,25 @@ class Loss(LossLike):
 
     `predict(r)` and `error(prediction, y)` define the reported error. Without them the prediction is `r` itself
     (width 1 only), and the error is zero–one for binary labels and (prediction − y)² otherwise.
+    `parameters` are numbers that `fn` takes by name, `fn(r, y, a=…)`; another value does not compile it again.
+    `predict` and `error` are given those that their signatures name.
     """
 
     fn: Callable[..., Any] = static()
     predict: Callable[..., Any] | None = static(default=None)
     error: Callable[..., Any] | None = static(default=None)
+    parameters: Mapping[str, Any] = field(default_factory=Parameters)
 
     def __post_init__(self) -> None:
         for name in ("fn", "predict", "error"):
             value = getattr(self, name)
             if not callable(value) and (name == "fn" or value is not None):
                 raise reject(f"Loss.{name}", repr(value), "it must be a function written in jax.numpy")
+        settle(self, parameters=checked("Loss", self.fn, self.parameters, 2))
 
     def __call__(self, r: Any, y: Any) -> Any:
         """The user's function."""
-        return self.fn(r, y)
+        return self.fn(r, y, **given(self))
 
 
 @final
@@ -170,6 +182,7 @@ class TwoLayer(LossLike):
             raise reject("TwoLayer.activation", repr(self.activation), "it must be a function such as jax.nn.relu")
         if not isinstance(self.loss, LossLike):
             raise reject("TwoLayer.loss", repr(self.loss), "it must be a loss such as sl.Square() or sl.Loss(fn)")
+        number("TwoLayer.readout", self.readout)
 
     def predict(self, r: Any) -> Any:
         """Σ_a readout_a · activation(r_a)."""

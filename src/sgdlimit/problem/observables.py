@@ -9,31 +9,12 @@ from . import fields
 from .labels import Sign
 from .laws import Normal
 from .losses import identity
+from .parameters import bound
 
 if TYPE_CHECKING:
     from .problem import Problem
 
 SampleObservable = Callable[[Any, Any, Any], Any]
-
-UNITS = {
-    "train_loss": "mean of L over the training samples, penalty not included",
-    "test_loss": "mean of L over fresh samples, penalty not included",
-    "train_error": "mean error over the training samples",
-    "test_error": "mean error over fresh samples",
-    "overlap": "θᵀθ*/d",
-    "norm": "θᵀθ/d",
-    "C_theta": "E[θ(t) θ(t')ᵀ]",
-    "R_theta": "E[∂θ(t)/∂u(t')]",
-    "R_ell": "E[∂ℓ(t)/∂w(t')]",
-    "Gamma": "E[∇_r ℓ(t)]",
-    "theta": "weights, one row per coordinate",
-    "theta_star": "teacher weights",
-    "r": "pre-activations of the training samples",
-    "r_star": "teacher pre-activations of the training samples",
-    "z": "label noise of the training samples",
-    "time": "t = ηk/d",
-}
-"""What each variable of a result means; stored beside it as `long_name`."""
 
 
 def zero_one(prediction: Any, y: Any) -> Any:
@@ -68,5 +49,6 @@ def on_samples(problem: "Problem") -> dict[str, SampleObservable]:
     if predict is not None:
         score = {"custom": problem.loss.error, "zero-one": zero_one, "squared": squared}[error_kind(problem)]
         assert score is not None
+        score = bound(score, problem.loss)
         observables["error"] = lambda r, r_star, z: score(predict(fields.as_user(r)), fields.label(problem, r_star, z))
     return observables

@@ -1,18 +1,24 @@
 """Penalties H(θ) on one row of the weights. Contract: `penalty(theta)` is a differentiable scalar."""
 
 import abc
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
 
 import jax.numpy as jnp
 
 from .._tree import settle, static, tree
 from ..errors import real, reject
+from .parameters import Parameters, checked, given
 
 
 class PenaltyLike(abc.ABC):
     """What every penalty offers."""
+
+    smooth: Any = False
+    """Whether the gradient is known to be continuous; where it is not, it must be looked at."""
+    quadratic: Any = False
+    """Whether the gradient is known to be linear in θ."""
 
     @abc.abstractmethod
     def __call__(self, theta: Any) -> Any:
@@ -30,6 +36,9 @@ def _strength(penalty: Any) -> None:
 class NoPenalty(PenaltyLike):
     """H = 0."""
 
+    smooth: ClassVar = True
+    quadratic: ClassVar = True
+
     def __call__(self, theta: Any) -> Any:
         """0."""
         return 0.0 * jnp.sum(theta)
@@ -42,6 +51,9 @@ class Ridge(PenaltyLike):
     """½λ|θ|²."""
 
     strength: float
+
+    smooth: ClassVar = True
+    quadratic: ClassVar = True
 
     def __post_init__(self) -> None:
         _strength(self)
@@ -60,6 +72,8 @@ class SmoothL1(PenaltyLike):
     strength: float
     smoothing: float = 0.1
 
+    smooth: ClassVar = True
+
     def __post_init__(self) -> None:
         _strength(self)
         settle(self, smoothing=real("SmoothL1.smoothing", self.smoothing, above=0, why="it must be a positive number"))
@@ -77,6 +91,8 @@ class Quartic(PenaltyLike):
 
     strength: float
 
+    smooth: ClassVar = True
+
     def __post_init__(self) -> None:
         _strength(self)
 
@@ -89,14 +105,19 @@ class Quartic(PenaltyLike):
 @tree
 @dataclass(frozen=True)
 class Penalty(PenaltyLike):
-    """The user's penalty: `fn(theta) -> scalar` in jax.numpy."""
+    """The user's penalty: `fn(theta) -> scalar` in jax.numpy.
+
+    `parameters` are numbers that `fn` takes by name, `fn(theta, a=…)`; another value does not compile it again.
+    """
 
     fn: Callable[..., Any] = static()
+    parameters: Mapping[str, Any] = field(default_factory=Parameters)
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise reject("Penalty.fn", repr(self.fn), "it must be a function fn(theta) -> scalar in jax.numpy")
+        settle(self, parameters=checked("Penalty", self.fn, self.parameters, 1))
 
     def __call__(self, theta: Any) -> Any:
         """The user's function."""
-        return self.fn(theta)
+        return self.fn(theta, **given(self))

@@ -16,6 +16,7 @@ from .entries import check_sampler
 from .labels import LabelRule, Linear
 from .laws import EntryLaw, Law, Point
 from .losses import LossLike, identity
+from .parameters import bound
 from .penalties import NoPenalty, PenaltyLike
 from .schedules import Constant, ScheduleLike
 from .vector_field import VectorField
@@ -93,7 +94,7 @@ class Problem:
         """The prediction as a function of r; None where width and loss leave it open."""
         if self.loss.predict is None and self.width == 1 and not isinstance(self.loss, VectorField):
             return identity
-        return self.loss.predict
+        return None if self.loss.predict is None else bound(self.loss.predict, self.loss)
 
     @property
     def noise_law(self) -> EntryLaw:
@@ -130,40 +131,34 @@ class Problem:
                 raise reject(f"{name}=Point", law.value, f"it must be one number, or {size} (the width)")
             if isinstance(law, Law):
                 check_sampler(f"{name}=Law", law.sample, (16,) if name == "noise" else (16, size))
-        _scalar("labels", lambda a, b: fields.label(self, a, b), r_star, z, hint=_shape_hint("r_star", k))
+        _scalar("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
-            field_of = self.loss
-            _shaped(
-                "loss",
-                lambda a, b, c: field_of.at(0.0, fields.as_user(a), fields.as_user(b), c),
-                m,
-                r,
-                r_star,
-                z,
-            )
+            _shaped("loss", _field, m, self.loss, r, r_star, z)
         if self.has_loss:
             hint = _shape_hint("r", m)
             if m > 1:
                 hint += "; for a network use sl.TwoLayer(activation)"
-            _scalar("loss", lambda a, b, c: fields.loss(self, a, b, c), r, r_star, z, hint=hint, smooth=True)
-        predict = self.predict
-        if predict is not None:
-            _scalar("loss.predict", lambda a: predict(fields.as_user(a)), r, hint=_shape_hint("r", m))
-            error = observables.on_samples(self)["error"]
-            _scalar("loss.error", error, r, r_star, z, hint="error(prediction, y) takes two scalars")
+            _scalar("loss", fields.loss, self, r, r_star, z, hint=hint, smooth=True)
+        if self.predict is not None:
+            _scalar("loss.predict", lambda p, a: p.predict(fields.as_user(a)), self, r, hint=_shape_hint("r", m))
+            hint = "error(prediction, y) takes two scalars"
+            _scalar("loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, r, r_star, z, hint=hint)
         if isinstance(self.penalty, VectorField):
-            drift_of = self.penalty
-            _shaped("penalty", lambda a: drift_of.at(0.0, fields.as_user(a)), m, r)
+            _shaped("penalty", _field, m, self.penalty, r)
         else:
-            penalty = self.penalty
-            _scalar("penalty", lambda a: penalty(fields.as_user(a)), r, hint=_shape_hint("theta", m), smooth=True)
+            hint = _shape_hint("theta", m)
+            _scalar("penalty", lambda h, a: h(fields.as_user(a)), self.penalty, r, hint=hint, smooth=True)
+
+
+def _field(field_of: VectorField, *state: Any) -> Any:
+    return field_of.at(0.0, *(fields.as_user(v) if v.ndim else v for v in state))
 
 
 def check_schedule(argument: str, schedule: Any) -> None:
     """Refuse what is no function of time."""
     instance(argument, schedule, ScheduleLike, "a built-in or sl.Schedule(fn) with fn(t) -> factor")
     time = jax.ShapeDtypeStruct((), jnp.float32)
-    _scalar(argument, lambda t: jnp.asarray(schedule(t)), time, hint="t is a scalar")
+    _scalar(argument, lambda s, t: jnp.asarray(s(t)), schedule, time, hint="t is a scalar")
 
 
 @jax.jit

@@ -1,14 +1,15 @@
 """Learning-rate schedules s(t): a factor on ℓ and h, relative to the base rate η. Reported losses are untouched."""
 
 import abc
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import jax.numpy as jnp
 
 from .._tree import settle, static, tree
 from ..errors import real, reject
+from .parameters import Parameters, checked, given
 
 
 class ScheduleLike(abc.ABC):
@@ -71,14 +72,19 @@ class CosineDecay(ScheduleLike):
 @tree
 @dataclass(frozen=True)
 class Schedule(ScheduleLike):
-    """The user's schedule: `fn(t) -> factor` in jax.numpy."""
+    """The user's schedule: `fn(t) -> factor` in jax.numpy.
+
+    `parameters` are numbers that `fn` takes by name, `fn(t, a=…)`; another value does not compile it again.
+    """
 
     fn: Callable[..., Any] = static()
+    parameters: Mapping[str, Any] = field(default_factory=Parameters)
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise reject("Schedule.fn", repr(self.fn), "it must be a function fn(t) -> factor in jax.numpy")
+        settle(self, parameters=checked("Schedule", self.fn, self.parameters, 1))
 
     def __call__(self, t: Any) -> Any:
         """The user's function."""
-        return self.fn(t)
+        return self.fn(t, **given(self))

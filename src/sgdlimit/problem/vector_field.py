@@ -1,23 +1,28 @@
 """The general form of the paper: fields ℓ_t(r, r*; z) and h_t(θ) that need not be gradients."""
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, final
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
 
-from .._tree import static, tree
+from .._tree import settle, static, tree
 from ..errors import reject
+from .parameters import Parameters, checked, given
 
 TIME_NAMES = ("t", "time")
 
 
-def _time_position(fn: Callable[..., Any]) -> int | None:
-    """Where `fn` takes the time, by the name of its parameter; None if it takes none."""
+def _time(fn: Callable[..., Any]) -> tuple[str, int] | None:
+    """The name by which `fn` takes the time, and its place; None if it takes none."""
     try:
-        names = list(inspect.signature(fn).parameters)
+        takes = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
         return None
-    return next((i for i, name in enumerate(names) if name in TIME_NAMES), None)
+    for place, parameter in enumerate(takes):
+        if parameter.name in TIME_NAMES:
+            return parameter.name, sys.maxsize if parameter.kind is parameter.KEYWORD_ONLY else place
+    return None
 
 
 @final
@@ -29,22 +34,32 @@ class VectorField:
     As a loss: `fn(r, r_star, z, t)`, shape of `r`. As a penalty: `fn(theta, t)`, shape of `theta`. The parameter
     for time is recognised by its name (`t` or `time`), wherever it stands, and may be left out.
     A field has no loss of its own: give `loss(r, y)`, `predict(r)`, `error(prediction, y)` to have them reported.
+    `parameters` are numbers that `fn` takes by name after r, r_star, z or theta; another value does not compile it
+    again. `loss`, `predict` and `error` are given those that their signatures name.
     """
 
     fn: Callable[..., Any] = static()
     loss: Callable[..., Any] | None = static(default=None)
     predict: Callable[..., Any] | None = static(default=None)
     error: Callable[..., Any] | None = static(default=None)
+    parameters: Mapping[str, Any] = field(default_factory=Parameters)
+
+    smooth: ClassVar = False
+    quadratic: ClassVar = False
 
     def __post_init__(self) -> None:
         for name in ("fn", "loss", "predict", "error"):
             value = getattr(self, name)
             if not callable(value) and (name == "fn" or value is not None):
                 raise reject(f"VectorField.{name}", repr(value), "it must be a function written in jax.numpy")
+        settle(self, parameters=checked("VectorField", self.fn, self.parameters, 1, TIME_NAMES))
 
     def at(self, t: Any, *state: Any) -> Any:
         """The field at time t."""
-        position = _time_position(self.fn)
-        if position is None:
-            return self.fn(*state)
-        return self.fn(*state[:position], t, *state[position:])
+        time, numbers = _time(self.fn), given(self)
+        if time is None:
+            return self.fn(*state, **numbers)
+        name, place = time
+        if place > len(state):  # behind a parameter
+            return self.fn(*state, **numbers, **{name: t})
+        return self.fn(*state[:place], t, *state[place:], **numbers)

@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
-from ..problem.observables import UNITS
+from .variables import SYSTEMATIC, meaning, split
 
 if TYPE_CHECKING:
     import xarray
-
-
-BESIDE = ("_stderr", "_step_error", "_replicas")
-"""Endings of what stands beside a variable of a theory."""
 
 
 class Variable(NamedTuple):
@@ -88,8 +84,8 @@ class Result(abc.ABC):
         """The same arrays as an `xarray.Dataset`."""
         import xarray
 
-        data = {n: (v.dims, v.values, {"long_name": _meaning(n)}) for n, v in self.variables.items()}
-        coords = {n: (n, v, {"long_name": UNITS.get(n, n)}) for n, v in self.coords.items()}
+        data = {n: (v.dims, v.values, {"long_name": meaning(n)}) for n, v in self.variables.items()}
+        coords = {n: (n, v, {"long_name": meaning(n)}) for n, v in self.coords.items()}
         return xarray.Dataset(data, coords, {"title": self.title()})
 
     def save(self, path: str | Path) -> Path:
@@ -101,6 +97,10 @@ class Result(abc.ABC):
     @abc.abstractmethod
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard error of one variable along time."""
+
+    @abc.abstractmethod
+    def systematic(self, name: str) -> np.ndarray:
+        """The part of the error that all copies share, along time."""
 
     @abc.abstractmethod
     def copies(self, name: str) -> np.ndarray | None:
@@ -125,7 +125,7 @@ class Result(abc.ABC):
             ),
         ]
         for name, (dims, values) in self.variables.items():
-            if name.endswith(BESIDE):
+            if split(name)[1]:
                 continue
             text = f"({', '.join(dims)})"
             if dims[-1:] == ("time",) and values.size:
@@ -153,15 +153,23 @@ class Result(abc.ABC):
 class Solution(Result):
     """A theoretical prediction.
 
-    A Monte Carlo variable `x` has `x_stderr` beside it, `x_step_error` if extrapolated, and `x_replicas`, the
-    independent solutions whose mean it is.
+    A Monte Carlo variable `x` has `x_stderr` beside it, `x_step_error` and `x_projection_error` where they are known,
+    and `x_replicas`, the independent solutions whose mean it is.
     """
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The variable and its error: Monte Carlo and time step together (zero for an exact one)."""
-        parts = [self.variables.get(f"{name}_{kind}") for kind in ("stderr", "step_error")]
+        """The variable and its error: Monte Carlo, time step and memory together (zero for an exact one)."""
+        return self[name], self._error(name, ("_stderr", *SYSTEMATIC))
+
+    def systematic(self, name: str) -> np.ndarray:
+        """Time step and memory together."""
+        return self._error(name, SYSTEMATIC)
+
+    def _error(self, name: str, endings: tuple[str, ...]) -> np.ndarray:
+        """Root of the sum of squares of those errors that are known."""
+        parts = [self.variables.get(name + ending) for ending in endings]
         squares = [part.values**2 for part in parts if part is not None]
-        return self[name], np.sqrt(sum(squares, np.zeros_like(self[name])))
+        return np.sqrt(sum(squares, np.zeros(self[name].shape)))
 
     def copies(self, name: str) -> np.ndarray | None:
         """The replicas of a Monte Carlo variable."""
@@ -191,6 +199,10 @@ class Runs(Result):
             return mean, np.full_like(mean, np.inf)
         return mean, values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
+    def systematic(self, name: str) -> np.ndarray:
+        """None: trials share nothing."""
+        return np.zeros(self[name].shape[1:])
+
     def copies(self, name: str) -> np.ndarray | None:
         """The trials."""
         return np.asarray(self[name], dtype=np.float64)
@@ -200,16 +212,6 @@ class Runs(Result):
         options = self.about.get("options", {})
         size = ", ".join(f"{key}={options[key]}" for key in ("dim", "samples") if options.get(key) is not None)
         return f"Runs: {self.trials} trial{'s' * (self.trials != 1)}" + (f", {size}" if size else "")
-
-
-def _meaning(name: str) -> str:
-    if name.endswith("_stderr"):
-        return f"standard error of {name.removesuffix('_stderr')}"
-    if name.endswith("_step_error"):
-        return f"estimated error of {name.removesuffix('_step_error')} from the time step"
-    if name.endswith("_replicas"):
-        return f"independent solutions whose mean is {name.removesuffix('_replicas')}"
-    return UNITS.get(name, name)
 
 
 def _call(words: Any) -> str:

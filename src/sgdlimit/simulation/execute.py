@@ -15,26 +15,12 @@ from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, reject, whole
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem
-from ..problem.observables import UNITS
 from ..progress import Progress
 from ..results import Runs, Variable
 from ..results.provenance import provenance
+from ..results.variables import dims, ordered
 from .loop import Keys, Plan, Trace, compile_for, precision, run
 from .trial import Trial
-
-DIMS = {
-    "norm": ("student", "student_"),
-    "overlap": ("student", "teacher"),
-    "theta": ("coordinate", "student"),
-    "theta_star": ("coordinate", "teacher"),
-    "r": ("sample", "student"),
-    "r_star": ("sample", "teacher"),
-    "z": ("sample",),
-}
-"""Axes of a variable beyond trial and time (or snapshot)."""
-
-CONSTANT = ("theta_star", "r_star", "z")
-"""Kept with the snapshots, but the same at all of them."""
 
 MEMORY_SHARE = 0.7
 """Part of the machine's memory that the data of all running trials may take."""
@@ -186,16 +172,15 @@ def _label(job: Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str
     kept = min(len(trace.kept) for trace in traces)
     variables: dict[str, Variable] = {}
     names = traces[0].recorded[0] if reached else {}
-    for name in sorted(names, key=lambda n: list(UNITS).index(n)):
+    for name in ordered(names):
         values = np.stack([np.stack([record[name] for record in trace.recorded[:reached]]) for trace in traces])
-        variables[name] = Variable(("trial", "time", *DIMS.get(name, ())), values)
+        variables[name] = Variable(("trial", *dims(name)), values)
     for name in traces[0].kept[0] if kept else {}:
-        if name in CONSTANT:
-            values = np.stack([trace.kept[0][name] for trace in traces])
-            variables[name] = Variable(("trial", *DIMS[name]), values)
-        else:
+        if "snapshot" in dims(name):
             values = np.stack([np.stack([snap[name] for snap in trace.kept[:kept]]) for trace in traces])
-            variables[name] = Variable(("trial", "snapshot", *DIMS[name]), values)
+        else:  # the same at all of them
+            values = np.stack([trace.kept[0][name] for trace in traces])
+        variables[name] = Variable(("trial", *dims(name)), values)
     coords = {
         "trial": np.arange(len(traces)),
         "time": plan.record[:reached] * plan.step_time,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from .._linalg import root
 from ..algorithms.base import Data, FreshData, StoredData
 from ..problem import Problem, observables
 from ..problem.entries import Entries
@@ -65,8 +66,7 @@ def observe(trial: Trial, theta: Any) -> dict[str, Any]:
     if trial.test is not None:
         if isinstance(trial.test, GaussianTest):
             teacher = trial.theta_star.T @ trial.theta_star / dim
-            values, vectors = jnp.linalg.eigh(jnp.block([[norm, overlap], [overlap.T, teacher]]))
-            w = trial.test.normals @ (vectors * jnp.sqrt(jnp.clip(values, 0.0, None))).T
+            w = trial.test.normals @ root(jnp.block([[norm, overlap], [overlap.T, teacher]]))
             fresh = (w[:, :m], w[:, m:], trial.test.z)
         else:
             fresh = (trial.test.X @ theta, trial.test.r_star, trial.test.z)

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from .._linalg import root_of
+
 
 def between_points(first: np.ndarray, second: np.ndarray) -> float:
     """W₂ of two clouds of equally many points, shape (points, dimension): the optimal assignment, exactly."""
@@ -18,12 +20,7 @@ def between_moments(mean: np.ndarray, covariance: np.ndarray, mean_: np.ndarray,
 
     |μ − μ'|² + Tr[C + C' − 2(C^½ C' C^½)^½].
     """
-    root = _root(covariance)
-    cross = _root(root @ covariance_ @ root)
+    root = root_of(covariance)
+    cross = root_of(root @ covariance_ @ root)
     square = np.sum((mean - mean_) ** 2) + np.trace(covariance + covariance_ - 2 * cross)
     return float(np.sqrt(max(square, 0.0)))
-
-
-def _root(matrix: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    return (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T

@@ -11,12 +11,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from ..limits.averages import root
-from ..problem import Problem, fields, observables
-from .data_side import Keys
-from .weights import Teacher, draw_start
+from ..._linalg import power, root
+from ...problem import Problem, fields, observables
+from ...progress import Progress
+from ..system import System
+from ..weight_side import Linear
 
+CONVERGED = 1e-3
+"""Relative change of C_θ at which the iteration stops: below the Monte Carlo error of any sensible M."""
 AT_ONCE = 128
 """Samples whose tangents (P × P each) are held at the same time."""
 
@@ -26,6 +30,17 @@ class Kernels(NamedTuple):
 
     C: Any
     R: Any
+
+
+class Keys(NamedTuple):
+    """Random streams of one replica."""
+
+    sample: Any
+    normals: Any
+    start: Any
+    increments: Any
+    weights: Any
+    path: Any
 
 
 class Sweep(NamedTuple):
@@ -42,19 +57,17 @@ class Sweep(NamedTuple):
     r: Any
 
 
-def guess(problem: Problem, teacher: Teacher, rows: int) -> Kernels:
+def guess(system: System, rows: int) -> Kernels:
     """Weights that never move."""
-    m = problem.width
-    start, star = jnp.tile(teacher.root[:m], (rows, 1)), teacher.root[m:]
-    both = jnp.concatenate([start, star])
+    m, both_roots = system.problem.width, system.groups.root[0]
+    both = jnp.concatenate([jnp.tile(both_roots[:m], (rows, 1)), both_roots[m:]])
     return Kernels(both @ both.T, jnp.kron(jnp.tril(jnp.ones((rows, rows)), -1), jnp.eye(m)))
 
 
-@partial(jax.jit, static_argnames="setup")
-def sweep(problem: Problem, algorithm: Any, setup: Any, times: Any, teacher: Teacher, keys: Any, kernels: Any) -> Sweep:
+@jax.jit
+def sweep(system: System, times: Any, keys: Any, kernels: Any) -> Sweep:
     """One sweep of every replica, one after the other."""
-    one = partial(_sweep, problem, algorithm, setup, times, teacher)
-    return jax.lax.map(lambda pair: one(*pair), (keys, kernels))
+    return jax.lax.map(lambda pair: _sweep(system, times, *pair), (keys, kernels))
 
 
 @jax.jit
@@ -64,10 +77,9 @@ def mix(old: Kernels, new: Kernels, damping: Any) -> tuple[Kernels, Any]:
     return jax.tree.map(lambda a, b: (1 - damping) * a + damping * b, old, new), change
 
 
-def _sweep(
-    problem: Problem, algorithm: Any, setup: Any, times: Any, teacher: Teacher, keys: Keys, kernels: Kernels
-) -> Sweep:
-    m, k, M, delta = problem.width, problem.k, setup.samples, problem.sample_ratio
+def _sweep(system: System, times: Any, keys: Keys, kernels: Kernels) -> Sweep:
+    problem, algorithm, (_, m, k, M) = system.problem, system.algorithm, system.shape
+    delta, root_start = problem.sample_ratio, system.groups.root[0]
     rows = len(times) - 1
     dt = jnp.diff(times)
     P = rows * m
@@ -76,7 +88,7 @@ def _sweep(
     w, r_star = w_all[:P].reshape(rows, m, M), w_all[P:]
     z = problem.sample_noise(keys.sample, M)
     R = kernels.R.reshape(rows, m, rows, m)
-    on_samples = observables.on_samples(problem) | dict(setup.metrics)
+    on_samples = observables.on_samples(problem) | dict(system.metrics)
 
     def data_step(carry: Any, i: Any) -> tuple[Any, Any]:
         F, increments = carry
@@ -116,10 +128,11 @@ def _sweep(
     x = (weight[:, None] * ell).reshape(P, M)
     drive = jax.scipy.linalg.block_diag(*Gamma) if m > 1 else jnp.diag(Gamma[:, 0, 0])
     drive = drive + response
-    star = (x @ r_star.T / M - drive @ kernels.C[:P, P:]) @ teacher.inverse
+    star = (x @ r_star.T / M - drive @ kernels.C[:P, P:]) @ system.groups.teacher_inverse
     # 4. Paths of θ and their tangents
-    N = setup.particles
-    both = teacher.root @ draw_start(problem, keys.weights, N)
+    N = M
+    drawn = jnp.concatenate(problem.sample_weights(keys.weights, N), axis=1)
+    both = root_start @ (drawn @ power(drawn.T @ drawn / N, -0.5)).T
     theta_0, theta_star = both[:m], both[m:]
     jumps = (root(covariance) @ jax.random.normal(keys.path, (P, N))).reshape(rows, m, N)
     pulls = drive.reshape(rows, m, rows, m)
@@ -134,13 +147,13 @@ def _sweep(
 
     paths, stiff = jax.lax.scan(weight_step, jnp.zeros((rows + 1, m, N)).at[0].set(theta_0), jnp.arange(rows))
     theta = paths[:rows].reshape(P, N)
-    R_new = _weight_tangents(setup, stiff, drive, dt, rows, m)
+    R_new = _weight_tangents(system, stiff, drive, dt, rows, m)
     everything = jnp.concatenate([theta, theta_star])
     equal = jnp.einsum("iacs,icbs->iab", slope, slope) / M
     return Sweep(Kernels(everything @ everything.T / N, R_new), Gamma, response, equal, seen, r)
 
 
-def _weight_tangents(setup: Any, stiff: Any, drive: Any, dt: Any, rows: int, m: int) -> Any:
+def _weight_tangents(system: System, stiff: Any, drive: Any, dt: Any, rows: int, m: int) -> Any:
     """R_θ = E[∂θ_i/∂ΔU_j]: T_{i+1,j} = T_ij − γ_i[(∇h_i + Γ_i) T_ij + Σ_l 𝓡(i,l) T_lj], T_{j+1,j} = 1."""
     P = rows * m
     before = jnp.eye(P, k=-m)  # T(i+1, i) = 1; row i+1 continues row i
@@ -152,7 +165,52 @@ def _weight_tangents(setup: Any, stiff: Any, drive: Any, dt: Any, rows: int, m: 
         system = jnp.eye(P) - before @ (jnp.eye(P) - steps * (local + drive))
         return jax.scipy.linalg.solve_triangular(system, before, lower=True, unit_diagonal=True)
 
-    if setup.constant_stiffness:
+    if isinstance(system.weights, Linear):
         return one(stiff[..., 0])
     by_particle = jnp.moveaxis(stiff, -1, 0).reshape(-1, AT_ONCE, rows, m, m)
-    return jax.lax.map(lambda part: jax.vmap(one)(part).sum(axis=0), by_particle).sum(axis=0) / setup.particles
+    return jax.lax.map(lambda part: jax.vmap(one)(part).sum(axis=0), by_particle).sum(axis=0) / system.samples
+
+
+class Iterated(NamedTuple):
+    """Curves and kernels of every replica, (replicas, rows, …), and how the iteration ended."""
+
+    records: dict[str, np.ndarray]
+    two_time: dict[str, np.ndarray]
+    iterations: int
+    change: float
+
+
+def iterate(
+    system: System, times: np.ndarray, key: Any, replicas: int, damping: float, iterations: int, bar: Progress
+) -> Iterated:
+    """All replicas iterated together until none changes; `times` end one step beyond the last row."""
+    rows, m = len(times) - 1, system.problem.width
+    streams = jax.random.split(key, (len(Keys._fields), replicas))
+    keys = Keys(*(streams[i] for i in range(len(Keys._fields))))
+    kernels = jax.tree.map(lambda part: jnp.tile(part, (replicas, 1, 1)), guess(system, rows))
+    done, change, count = None, np.inf, 0
+    while count < iterations:
+        count += 1
+        done = sweep(system, times, keys, kernels)
+        kernels, moved = mix(kernels, done.kernels, damping)
+        change = float(moved)
+        bar.phase("")
+        bar.advance(1)
+        if not np.isfinite(change) or change < CONVERGED:
+            break
+    assert done is not None
+    P = rows * m
+    C, square, i = np.asarray(done.kernels.C), (replicas, rows, m, rows, m), np.arange(rows)
+    two_time = {
+        "C_theta": C[:, :P, :P].reshape(square).swapaxes(2, 3),
+        "R_theta": np.array(done.kernels.R).reshape(square).swapaxes(2, 3),
+        "R_ell": np.array(done.response).reshape(square).swapaxes(2, 3) / np.diff(times)[:, None, None],
+    }
+    two_time["R_theta"][:, i, i] = np.eye(m)
+    two_time["R_ell"][:, i, i] = -np.asarray(done.equal) / float(system.problem.sample_ratio)
+    records = {name: np.asarray(values) for name, values in done.seen.items()} | {
+        "norm": two_time["C_theta"][:, i, i],
+        "overlap": C[:, :P, P:].reshape(replicas, rows, m, system.problem.k),
+        "Gamma": np.asarray(done.Gamma),
+    }
+    return Iterated(records, two_time, count, change)

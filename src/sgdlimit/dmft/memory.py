@@ -1,0 +1,235 @@
+"""How a march remembers: kernels K(i, j), j < i, in the span of a few functions φ_b(i, j) of the past, or all of it.
+
+The functions obey φ(i+1, ·) = E φ(i, ·) with a small matrix E, and φ(i+1, i) = u, so that a history Σ_j φ_b(i,j) x_j is
+a running moment: X ← E X + u x_i. A kernel with moments Y_b = Σ_j K(i,j) φ_b(i,j) is Σ_b ρ_b φ_b(i,j) with ρ = P Y and
+P the pseudo-inverse of G_ab = Σ_j φ_a φ_b, its orthogonal projection (`docs/solver.md`).
+
+`Moments`: decaying exponentials, some with alternating sign, some in damped rotating pairs. `Dense`: E = 1, u = e_i,
+the whole past, no projection: the same march, exact, at a cost that grows with the past.
+"""
+
+import abc
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import jax.numpy as jnp
+import numpy as np
+
+RATIO = 2.25
+"""Largest ratio of neighbouring rates. 2 to 2.5: kernels to a few 1e-5; 4: to 1e-3."""
+SLOWEST = 0.5
+"""Slowest rate times the length of the march: slower changes look like it."""
+FASTEST = 1.0
+"""Fastest rate times the step."""
+LENGTHS = 16.0
+"""Rates serve marches up to 2·16^j: within such a range a longer march repeats a shorter one to the last bit."""
+ALTERNATING = (-0.15, -0.5, -0.85)
+"""Factors per step of what changes sign every step: algorithms that live in discrete time, whose γ·curvature nears 2."""
+CUT = {"float32": 1e-8, "float64": 1e-10}
+"""Smallest eigenvalue of G (unit diagonal) that is inverted, by the precision of the samples."""
+MOST_PAIRS = 12
+
+
+class Row(NamedTuple):
+    """Moments at one step: E as its diagonal and what a pair exchanges, u, and P."""
+
+    decay: Any
+    turn: Any
+    new: Any
+    dual: Any
+
+
+class Memory(abc.ABC):
+    """How the past is kept. Every subclass is final and hashable; the first axis of a history runs over functions."""
+
+    size: int
+
+    @abc.abstractmethod
+    def shift(self, row: Any, x: Any, axis: int = 0) -> Any:
+        """E x along an axis: the functions as the next step sees them."""
+
+    @abc.abstractmethod
+    def new(self, row: Any, dtype: Any) -> Any:
+        """u, (n,): the functions at the newest point."""
+
+    @abc.abstractmethod
+    def dual(self, row: Any, moments: Any) -> Any:
+        """P Y along the first axis: from moments of a kernel to its coefficients."""
+
+    @abc.abstractmethod
+    def push(self, row: Any, past: Any, value: Any) -> Any:
+        """E X + u x, along the first axis."""
+
+    @abc.abstractmethod
+    def rows(self, times: np.ndarray, dtype: str) -> Any:
+        """What every step of the grid needs, stacked; in double precision, rounded once to the samples' precision."""
+
+    @abc.abstractmethod
+    def kernel(self, rows: Any, coefficients: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """K(i, j) for the steps i in `at` and all j, from the coefficients (…, len(at), n, m, m)."""
+
+
+def _wide(v: Any, x: Any, axis: int) -> Any:
+    return v.reshape((1,) * axis + (-1,) + (1,) * (x.ndim - axis - 1)).astype(x.dtype)
+
+
+@final
+@dataclass(frozen=True)
+class Moments(Memory):
+    """Exponentials exp(−μ_b (t_i − t_{j+1})), factors per step, and pairs exp(−μ t)(cos ωt, sin ωt)."""
+
+    rates: tuple[float, ...]
+    factors: tuple[float, ...] = ()
+    pairs: tuple[tuple[float, float], ...] = ()
+
+    # Rates are data: two ladders of one length share a program.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Moments) and self._shape == other._shape
+
+    def __hash__(self) -> int:
+        return hash(self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        return len(self.rates), len(self.factors), len(self.pairs)
+
+    @property
+    def size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """n."""
+        return len(self.rates) + len(self.factors) + 2 * len(self.pairs)
+
+    @property
+    def _partner(self) -> np.ndarray:
+        """The other member of a pair; itself for a function that stands alone."""
+        alone = len(self.rates) + len(self.factors)
+        return np.concatenate([np.arange(alone), alone + (np.arange(2 * len(self.pairs)) ^ 1)])
+
+    def shift(self, row: Row, x: Any, axis: int = 0) -> Any:
+        """E x."""
+        out = _wide(row.decay, x, axis) * x
+        if self.pairs:
+            out = out + _wide(row.turn, x, axis) * jnp.take(x, self._partner, axis=axis)
+        return out
+
+    def new(self, row: Row, dtype: Any) -> Any:
+        """u."""
+        return row.new.astype(dtype)
+
+    def dual(self, row: Row, moments: Any) -> Any:
+        """P Y; a sum of products, which fuses where a small matrix product would be a call of its own."""
+        return jnp.sum(row.dual.reshape(self.size, self.size, *[1] * (moments.ndim - 1)) * moments[None], axis=1)
+
+    def push(self, row: Row, past: Any, value: Any) -> Any:
+        """E X + u x."""
+        return self.shift(row, past) + _wide(row.new, past, 0) * value[None]
+
+    def rows(self, times: np.ndarray, dtype: str) -> Row:
+        """E, u and P of every step; P at step i knows the points j < i."""
+        gaps = np.diff(times)[:, None]
+        mu = np.asarray(self.rates)[None, :]
+        pair = np.repeat(np.asarray(self.pairs, dtype=float).reshape(-1, 2), 2, axis=0)
+        damping, angle = np.exp(-pair[:, 0] * gaps), pair[:, 1] * gaps
+        sign = np.where(np.arange(len(pair)) % 2 == 0, -1.0, 1.0)
+        alone = np.concatenate([np.exp(-mu * gaps), np.tile(self.factors, (len(gaps), 1))], axis=1)
+        decay = np.concatenate([alone, damping * np.cos(angle)], axis=1)
+        turn = np.concatenate([np.zeros_like(alone), sign * damping * np.sin(angle)], axis=1)
+        decay, turn = (part.astype(dtype).astype(np.float64) for part in (decay, turn))
+        new = np.ones(self.size)
+        new[alone.shape[1] + 1 :: 2] = 0.0
+        partner = self._partner
+        G, grams = np.zeros((self.size, self.size)), np.zeros((len(gaps), self.size, self.size))
+        newest = np.outer(new, new)
+        for i in range(len(gaps)):
+            grams[i] = G
+            half = decay[i][:, None] * G + turn[i][:, None] * G[partner]
+            G = decay[i] * half + turn[i] * half[:, partner] + newest
+        return Row(decay, turn, np.tile(new, (len(gaps), 1)), _pseudo_inverse(grams, CUT[dtype]))
+
+    def kernel(self, rows: Row, coefficients: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Σ_b ρ_b(i) φ_b(i, j), walking along the steps."""
+        wanted = {int(i): k for k, i in enumerate(at)}
+        steps = int(at[-1]) + 1
+        out = np.zeros((*coefficients.shape[:-3], steps, *coefficients.shape[-2:]))
+        phi = np.zeros((self.size, steps))
+        for i in range(steps):
+            if i in wanted:
+                k = wanted[i]
+                out[..., k, :, :, :] = np.einsum("...nab,nj->...jab", coefficients[..., k, :, :, :], phi)
+            phi = rows.decay[i][:, None] * phi + rows.turn[i][:, None] * phi[self._partner]
+            phi[:, i] = rows.new[i]
+        return out
+
+
+def _pseudo_inverse(grams: np.ndarray, cut: float) -> np.ndarray:
+    """Of every matrix, scaled to unit diagonal; eigenvalues below `cut` of the largest count as zero."""
+    size = np.sqrt(np.einsum("iaa->ia", grams))
+    size = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(grams / (size[:, :, None] * size[:, None, :]))
+    kept = values > np.maximum(cut * values[:, -1:], 1e-300)
+    inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
+    P = np.einsum("iab,ib,icb->iac", vectors, inverse, vectors)
+    return P / (size[:, :, None] * size[:, None, :])
+
+
+@final
+@dataclass(frozen=True)
+class Dense(Memory):
+    """The whole past, up to `size` steps: no projection."""
+
+    size: int
+
+    def shift(self, row: Any, x: Any, axis: int = 0) -> Any:
+        """The same."""
+        return x
+
+    def new(self, row: Any, dtype: Any) -> Any:
+        """e_i."""
+        return (jnp.arange(self.size) == row).astype(dtype)
+
+    def dual(self, row: Any, moments: Any) -> Any:
+        """The same: points are orthonormal."""
+        return moments
+
+    def push(self, row: Any, past: Any, value: Any) -> Any:
+        """Written into its place."""
+        return past.at[row].set(value.astype(past.dtype))
+
+    def rows(self, times: np.ndarray, dtype: str) -> Any:
+        """The step's number."""
+        return np.arange(len(times) - 1)
+
+    def kernel(self, rows: Any, coefficients: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """The coefficients are the kernel."""
+        return coefficients[..., : int(at[-1]) + 1, :, :]
+
+
+def ladder(length: float, step: float, *, ratio: float = RATIO, fastest: float = FASTEST) -> tuple[float, ...]:
+    """Rates in constant ratio from slow to fast; an even number of them, so that steps in a range share a program."""
+    reach = 2.0
+    while reach < length * (1 - 1e-9):
+        reach *= LENGTHS
+    low, high = SLOWEST / reach, fastest / step
+    count = 2 * math.ceil((math.log(max(high / low, 4.0)) / math.log(ratio) + 1) / 2 - 1e-9)
+    return tuple(np.geomspace(low, high, count))
+
+
+def shifted(memory: Moments) -> Moments:
+    """As many functions elsewhere: every rate half a rung down, pairs half a gap: a second opinion at the same price."""
+    rates = np.asarray(memory.rates)
+    step = math.sqrt(rates[1] / rates[0])
+    factors = tuple(np.asarray(memory.factors) * 0.9)
+    gap = memory.pairs[1][1] - memory.pairs[0][1] if len(memory.pairs) > 1 else 0.0
+    pairs = tuple((mu * 1.2, omega + gap / 2) for mu, omega in memory.pairs)
+    return Moments(tuple(rates / step), factors, pairs)
+
+
+def denser(memory: Moments) -> Moments:
+    """Twice as many, half a rung apart."""
+    rates, pairs = np.asarray(memory.rates), np.asarray(memory.pairs).reshape(-1, 2)
+    more = np.sort(np.concatenate([rates, np.sqrt(rates[1:] * rates[:-1])]))
+    factors = tuple(np.sort(np.concatenate([memory.factors, np.asarray(memory.factors) * 0.7])))
+    if len(pairs):
+        top = pairs[-1, 1] + (pairs[1, 1] - pairs[0, 1]) / 2 if len(pairs) > 1 else pairs[0, 1]
+        pairs = np.stack([np.full(2 * len(pairs), pairs[0, 0]), top * (np.arange(2 * len(pairs)) + 0.5) / (2 * len(pairs))], 1)
+    return Moments(tuple(more), factors, tuple(map(tuple, pairs)))

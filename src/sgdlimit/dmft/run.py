@@ -1,0 +1,105 @@
+"""Run one grid on the host: chunk by chunk, so that progress, Ctrl-C and divergence are seen in time."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..limits.stability import BOUND
+from ..progress import Progress
+from . import march
+from .march import CHUNK
+from .plan import Level
+from .system import Start, System
+
+CHECKED = ("train_loss", "train_error", "norm", "overlap", "Gamma")
+"""What must stay finite; a user's own metric may be what it likes."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """One value a replica and step, (replicas, steps reached, …)."""
+
+    values: dict[str, np.ndarray]
+    draws: dict[int, dict[str, np.ndarray]]
+    """By step: draws of the effective processes."""
+    reached: int
+    """Steps whose numbers are sound."""
+    reason: str
+    """What is wrong with the next, if anything."""
+
+
+def _sound(values: dict[str, np.ndarray], count: int) -> tuple[int, str]:
+    """How many of the steps are sound, and what is wrong with the next."""
+    first, reason = count, ""
+    for name in CHECKED:
+        if name not in values:
+            continue
+        here = values[name][:, :count].astype(np.float64)
+        here = here.reshape(len(here), here.shape[1], -1)
+        bad = ~np.all(np.isfinite(here), axis=(0, 2))
+        large = np.any(np.abs(here) > BOUND, axis=(0, 2)) if name == "norm" else np.zeros_like(bad)
+        if np.any(bad | large) and (at := int(np.argmax(bad | large))) < first:
+            first, reason = at, f"{name} is not finite" if bad[at] else f"θᵀθ/d beyond {BOUND:g}"
+    return first, reason
+
+
+def along(system: System, start: Start, level: Level, keep: np.ndarray, bar: Progress) -> Records:
+    """All replicas of `start` over all steps of a grid, or up to where one of them diverges.
+
+    A chunk's records are read while the next one runs: nothing waits for the host.
+    """
+    total = len(level.times)
+    stops = sorted({*range(CHUNK, total, CHUNK), *(int(i) for i in keep if i > 0), total})
+    state = march.begin(system, start)
+    parts: list[dict[str, np.ndarray]] = []
+    draws: dict[int, dict[str, np.ndarray]] = {}
+    waiting: tuple[int, Any] | None = None
+    first, reached, reason = 0, 0, ""
+
+    def read(pending: tuple[int, Any]) -> None:
+        nonlocal reached, reason
+        count, device = pending
+        values = {name: np.asarray(part)[:, :count] for name, part in device.items()}
+        sound, reason = _sound(values, count)
+        parts.append({name: part[:, :sound] for name, part in values.items()})
+        reached += sound
+        bar.phase("")
+        bar.advance(count * len(start.z))
+
+    for last in stops:
+        if first in keep:
+            draws[first] = _look(system, start, state, level, first)
+        index = np.minimum(np.arange(first, first + CHUNK), total - 1)
+        chunk = jax.tree.map(lambda part, at=index: part[at], level.steps)
+        state, records = march.advance(system, start, state, chunk, last - first)
+        if waiting is not None:
+            read(waiting)
+            if reason:
+                waiting = None
+                break
+        waiting, first = (last - first, records), last
+    if waiting is not None:
+        read(waiting)
+    joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+    return Records(joined, {i: d for i, d in draws.items() if i < reached}, reached, reason)
+
+
+def _look(system: System, start: Start, state: Any, level: Level, i: int) -> dict[str, np.ndarray]:
+    here = jax.tree.map(lambda part: part[i], level.steps)
+    return {name: np.asarray(part) for name, part in march.look(system, start, state, here).items()}
+
+
+def joined(parts: list[Records]) -> Records:
+    """Batches of replicas side by side, up to the first step that any of them lost."""
+    worst = min(parts, key=lambda part: part.reached)
+    reached = worst.reached
+    values = {
+        name: np.concatenate([part.values[name][:, :reached] for part in parts], axis=0) for name in parts[0].values
+    }
+    steps = [i for i in parts[0].draws if i < reached]
+    draws = {
+        i: {name: np.concatenate([part.draws[i][name] for part in parts]) for name in parts[0].draws[i]} for i in steps
+    }
+    return Records(values, draws, reached, worst.reason)

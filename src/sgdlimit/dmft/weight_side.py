@@ -1,0 +1,273 @@
+"""One weight in the limit (`eq:dmft_disc_theta`; in continuous time `eq:theta`, with a teacher `eq:theta_planted`).
+
+    θ_{i+1} = θ_i − γ_i [h_i(θ_i) + s (Γ_i θ_i + Σ_{j<i} 𝓡(i,j) θ_j + R*_i θ*)] + √s ΔU_i,  Cov(ΔU_i, ΔU_j) = E[F_i F_jᵀ]/δ
+
+for every group of coordinates, s its variance in the data (1 for iid entries). `Linear`: h = Λ_t θ, and everything is
+linear algebra: θ_i = a_i·start + √(s/δ) Q f_i with f_i = Σ_j R_θ(i,j) F_j. `Particles`: any h, by particles.
+A weight side gives, before a step, R_θ and the fresh pre-activation w; `advance` takes the data's averages to the next.
+"""
+
+import abc
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+
+from . import noise
+from .data_side import Averages
+from .system import Start, Step, System
+
+
+class View(NamedTuple):
+    """The weights at step i as the data see them."""
+
+    rho: Any
+    """Coefficients of R_w(i, ·) = Σ_q p_q s_q R_θ^q(i, ·), (n, m, m)."""
+    own: Any
+    """Coefficients of every R_θ^q(i, ·), (g, n, m, m)."""
+    rest: Any
+    """What of the weights their start does not tell, (g, m, M): C_θ(i,k) = E[rest_i rest_kᵀ] + a_i a_kᵀ."""
+    w: Any
+    """Fresh pre-activations, (m, M)."""
+    f: Any
+    """Σ_j R_w(i,j) F_j, (m, M)."""
+    norm: Any
+    """C_θ^q(i, i), (g, m, m) (`eq:C_theta`)."""
+    along: Any
+    """a^q = E[θ startᵀ], (g, m, m+k)."""
+
+
+class WeightSide(abc.ABC):
+    """How θ is marched. Every subclass is final and hashable; its state is its own."""
+
+    @abc.abstractmethod
+    def init(self, system: System, start: Start) -> Any:
+        """θ_0 = θ⁰."""
+
+    @abc.abstractmethod
+    def view(self, system: System, step: Step, start: Start, state: Any, forces: Any) -> View:
+        """What the data side needs at step i; `forces` are the moments of F."""
+
+    @abc.abstractmethod
+    def advance(self, system: System, step: Step, start: Start, state: Any, view: View, averages: Averages) -> Any:
+        """Step i → i+1."""
+
+    @abc.abstractmethod
+    def draw(self, system: System, start: Start, state: Any, view: View) -> tuple[Any, Any]:
+        """Draws of θ_i (g, m, M) and θ* (g, k, M), the same paths at all times."""
+
+
+def _fresh(system: System, start: Start, along: Any, rest: Any) -> Any:
+    """w = Σ_q √(p_q s_q) (a^q · coordinates + Q_q rest^q), what Q leaves being orthogonal to all that is known."""
+    groups, (g, m, k, M) = system.groups, system.shape
+    size = jnp.sqrt(groups.share * groups.variance)[:, None, None]
+    wide = (size * along).transpose(1, 0, 2).reshape(m, g * (m + k)).astype(system.dtype)
+    mixed = jax.vmap(noise.mix)(start.signs[0], size.astype(system.dtype) * rest)
+    return wide @ start.basis[: g * (m + k)] + noise.off(start.basis, jnp.sum(mixed, axis=0))
+
+
+def _together(system: System, rho: Any) -> Any:
+    """Σ_q p_q s_q ρ^q."""
+    return jnp.einsum("g,gnab->nab", system.groups.share * system.groups.variance, rho)
+
+
+def _teacher(system: System, start: Start) -> Any:
+    """θ* (g, k, M)."""
+    m = system.problem.width
+    return jnp.einsum("gab,gbs->gas", system.groups.root[:, m:].astype(system.dtype), start.coordinates)
+
+
+def _respond(
+    system: System, step: Step, state: "LinearState", averages: Averages, before: Any, after: Any
+) -> "LinearState":
+    """R_θ(i+1, ·) = after (before R_θ(i, ·) − γ s [Γ R_θ(i, ·) + Σ_l 𝓡(i,l) R_θ(l, ·)]), R_θ(i+1, i) = after."""
+    memory, variance = system.memory, system.groups.variance[:, None, None, None]
+    remembered = jnp.einsum("loc,glcnb->gnob", averages.response, state.N)
+    pulled = variance * (jnp.einsum("oa,gnab->gnob", averages.gamma, state.Y) + remembered)
+    moved = jnp.einsum("goa,gnab->gnob", before, state.Y) - step.dt * pulled
+    moved = jnp.einsum("goa,gnab->gnob", after, moved)
+    u = memory.new(step.memory, jnp.float64)
+    Y = memory.shift(step.memory, moved, 1) + u[None, :, None, None] * after[:, None]
+    shifted = memory.shift(step.memory, state.Y, 1).transpose(0, 2, 1, 3)
+    N = jax.vmap(lambda N, new: memory.push(step.memory, memory.shift(step.memory, N, 2), new))(state.N, shifted)
+    return state._replace(Y=Y, N=N)
+
+
+class LinearState(NamedTuple):
+    """R_θ, what the memory of the past does to it, and the weights along their start."""
+
+    Y: Any
+    """Moments of R_θ^q(i, ·), (g, n, m, m)."""
+    N: Any
+    """Moments of R_θ^q(l, j) in both arguments, (g, n, m, n, m)."""
+    along: Any
+    """a^q, (g, m, m+k)."""
+
+
+@final
+@dataclass(frozen=True)
+class Linear(WeightSide):
+    """h = Λ_t θ: no sampling of weights."""
+
+    def init(self, system: System, start: Start) -> LinearState:
+        """θ_0 = θ⁰."""
+        (g, m, _, _), n = system.shape, system.memory.size
+        return LinearState(
+            Y=jnp.zeros((g, n, m, m), jnp.float64),
+            N=jnp.zeros((g, n, m, n, m), jnp.float64),
+            along=system.groups.root[:, :m],
+        )
+
+    def view(self, system: System, step: Step, start: Start, state: LinearState, forces: Any) -> View:
+        """θ_i = a_i·start + √(s/δ) Q f_i."""
+        groups, M, dtype = system.groups, system.samples, system.dtype
+        rho = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.Y)
+        past = jnp.einsum("gnab,nbs->gas", rho.astype(dtype), forces)
+        size = groups.variance / system.problem.sample_ratio
+        norm = jnp.einsum("gas,gbs->gab", past, past).astype(jnp.float64) / M
+        norm = size[:, None, None] * norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
+        rest = jnp.sqrt(size).astype(dtype)[:, None, None] * past
+        w = _fresh(system, start, state.along, rest)
+        f = jnp.einsum("g,gas->as", (groups.share * groups.variance).astype(dtype), past)
+        return View(_together(system, rho), rho, rest, w, f, norm, state.along)
+
+    def advance(
+        self, system: System, step: Step, start: Start, state: LinearState, view: View, averages: Averages
+    ) -> LinearState:
+        """`eq:dmft_disc_rhotheta` on average (`eq:R_theta`; in continuous time `eq:rho_theta`, `eq:rho_theta_planted`).
+
+        a' needs no response: by Gaussian integration by parts √(p s)(Γa + Σ𝓡a + R*…) = E[ℓ · coordinates].
+        """
+        groups, dt = system.groups, step.dt
+        before, after = system.rule.linear(system.problem, step.t, dt)
+        scale = jnp.sqrt(groups.variance / groups.share)[:, None, None]
+        pull = scale * jnp.einsum("gab,gbc->gac", averages.with_basis, groups.live)
+        along = jnp.einsum("oa,gab->gob", after, jnp.einsum("oa,gab->gob", before, state.along) - dt * pull)
+        g = system.shape[0]
+        steps = (jnp.broadcast_to(part, (g, *part.shape)) for part in (before, after))
+        return _respond(system, step, state, averages, *steps)._replace(along=along)
+
+    def draw(self, system: System, start: Start, state: LinearState, view: View) -> tuple[Any, Any]:
+        """a·start + √(s/δ) Q f, with starts drawn from their law."""
+        mixed = jax.vmap(noise.mix)(start.signs[2], view.rest)
+        rest = jax.vmap(noise.off)(start.coordinates, mixed)
+        theta = jnp.einsum("gab,gbs->gas", state.along.astype(system.dtype), start.coordinates) + rest
+        return theta, _teacher(system, start)
+
+
+class ParticleState(NamedTuple):
+    """Particles, and the moments of their past and of their noise."""
+
+    theta: Any
+    """(g, m, M)."""
+    past: Any
+    """Moments of θ_j, (g, n, m, M)."""
+    noise: Any
+    """Moments of ΔU_j, (g, n, m, M)."""
+    mean: LinearState
+    """The response of weights that all have the mean slope E∇h; `along` is not used."""
+
+
+@final
+@dataclass(frozen=True)
+class Particles(WeightSide):
+    """Any h with a derivative: particles whose start and teacher have exact second moments.
+
+    R_θ(i,j) = E[∂θ_i/∂ΔU_j] is what a regression of θ_i on the noise finds, by Gaussian integration by parts:
+    E[θ_i ΔU_kᵀ] = Σ_j R_θ(i,j) E[ΔU_j ΔU_kᵀ]. Tangents of particles would do, but where h has several wells they are rare
+    and huge; the regression's error is bounded by the spread of θ itself, and none is left where h is linear. It corrects
+    the response of weights with the mean slope, which stands alone along directions that the noise does not excite.
+    """
+
+    def init(self, system: System, start: Start) -> ParticleState:
+        """θ_0 = θ⁰."""
+        (g, m, _, M), n, dtype = system.shape, system.memory.size, system.dtype
+        root = system.groups.root[:, :m].astype(dtype)
+        return ParticleState(
+            theta=jnp.einsum("gab,gbs->gas", root, start.coordinates),
+            past=jnp.zeros((g, n, m, M), dtype),
+            noise=jnp.zeros((g, n, m, M), dtype),
+            mean=Linear().init(system, start),
+        )
+
+    def view(self, system: System, step: Step, start: Start, state: ParticleState, forces: Any) -> View:
+        """w has the particles' second moments at all pairs of times."""
+        groups, M, dtype = system.groups, system.samples, system.dtype
+        theta = state.theta
+        along = jnp.einsum("gas,gbs->gab", theta, start.coordinates).astype(jnp.float64) / M
+        norm = jnp.einsum("gas,gbs->gab", theta, theta).astype(jnp.float64) / M
+        rest = theta - jnp.einsum("gab,gbs->gas", along.astype(dtype), start.coordinates)
+        known = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.mean.Y)
+        rho = jax.vmap(self._regress)(known, rest, state.noise)
+        past = jnp.einsum("gnab,nbs->gas", rho.astype(dtype), forces)
+        w = _fresh(system, start, along, rest)
+        f = jnp.einsum("g,gas->as", (groups.share * groups.variance).astype(dtype), past)
+        return View(_together(system, rho), rho, rest, w, f, norm, along)
+
+    def _regress(self, known: Any, theta: Any, noise: Any) -> Any:
+        """known + the coefficients of what it leaves of θ on the moments of the noise, (n, m, m).
+
+        Directions of the noise below 1/M of the whole are left to what is known.
+        """
+        n, m, M = noise.shape
+        flat = noise.reshape(n * m, M)
+        gram = (flat @ flat.T).astype(jnp.float64) / M
+        left = theta - jnp.einsum("nab,nbs->as", known.astype(theta.dtype), noise)
+        size = jnp.sqrt(jnp.diagonal(gram))
+        size = jnp.where(size > 0, size, 1.0)
+        unit = gram / (size[:, None] * size[None, :]) + jnp.eye(n * m) / M
+        cross = (left @ flat.T).astype(jnp.float64) / M / size
+        more = jnp.linalg.solve(unit, cross.T).T / size
+        return known + more.reshape(m, n, m).transpose(1, 0, 2)
+
+    def advance(
+        self, system: System, step: Step, start: Start, state: ParticleState, view: View, averages: Averages
+    ) -> ParticleState:
+        """The recursion for every particle, and for the response at the mean slope."""
+        memory, groups, dtype, dt = system.memory, system.groups, system.dtype, step.dt.astype(system.dtype)
+        kappa, gamma = averages.response.astype(dtype), averages.gamma.astype(dtype)
+        remembered = jnp.einsum("loc,glcs->gos", kappa, state.past)
+        star = _teacher(system, start)
+        pull = jnp.einsum("oa,gas->gos", gamma, state.theta) + remembered
+        pull = pull + jnp.einsum("ok,gks->gos", self._teacher_pull(system, averages, view, remembered, star), star)
+        size = jnp.sqrt(groups.variance / system.problem.sample_ratio).astype(dtype)[:, None, None]
+        jump = size * jax.vmap(noise.mix, in_axes=(0, None))(start.signs[1], averages.force)
+        jump = jax.vmap(noise.off)(self._fixed(start.coordinates), jump)
+        variance = groups.variance.astype(dtype)[:, None, None]
+        t = step.t.astype(dtype)
+        move = jax.vmap(lambda theta, change: system.rule.move(system.problem, t, dt, theta, change))
+        theta, linear = move(state.theta, jump - dt * variance * pull)
+        push = jax.vmap(lambda past, new: memory.push(step.memory, past, new))
+        slopes = jax.tree.map(lambda part: jnp.mean(part, axis=-1).astype(jnp.float64), linear)
+        mean = _respond(system, step, state.mean, averages, slopes.before, slopes.after)
+        return ParticleState(theta, push(state.past, state.theta), push(state.noise, jump), mean)
+
+    def _teacher_pull(self, system: System, averages: Averages, view: View, remembered: Any, star: Any) -> Any:
+        """R*_i, (m, k), by Gaussian integration by parts (`eq:R_ell_star_planted`; labels may jump).
+
+        R* C_w(*,*) = E[ℓ w*ᵀ] − Γ C_w(i,*) − Σ_j 𝓡(i,j) C_w(j,*), with the equal-time term.
+        """
+        groups, m, M = system.groups, system.problem.width, system.samples
+        weight = groups.share * groups.variance
+        root = groups.root[:, m:]
+        with_star = jnp.einsum("g,gab,gcb->ac", jnp.sqrt(weight), averages.with_basis, root)
+        now = jnp.einsum("g,gab,gcb->ac", weight, view.along, root)
+        before = jnp.einsum("g,gas,gcs->ac", weight.astype(system.dtype), remembered, star).astype(jnp.float64) / M
+        pull = (with_star - averages.gamma @ now - before) @ groups.teacher_inverse
+        return pull.astype(system.dtype)
+
+    def _fixed(self, coordinates: Any) -> Any:
+        """What new noise is orthogonal to: (θ⁰, θ*) and 1, made orthonormal."""
+
+        def one(rows: Any) -> Any:
+            ones = jnp.ones((1, rows.shape[1]), rows.dtype)
+            left = ones - (ones @ rows.T / rows.shape[1]) @ rows
+            size = jnp.sqrt(jnp.mean(left**2))
+            return jnp.concatenate([rows, jnp.where(size > 1e-3, left / jnp.maximum(size, 1e-3), 0.0)])
+
+        return jax.vmap(one)(coordinates)
+
+    def draw(self, system: System, start: Start, state: ParticleState, view: View) -> tuple[Any, Any]:
+        """The particles."""
+        return state.theta, _teacher(system, start)

@@ -1,0 +1,110 @@
+"""Numbers that a user's function takes by name. They are data: another value does not compile the function again."""
+
+import functools
+import inspect
+import keyword
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import reject, traced
+
+NUMBERS = "it must be a finite number, or an array of finite numbers"
+
+
+@final
+class Parameters(dict[str, Any]):
+    """Names and their numbers: floats, and arrays that cannot be written to."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping) or self.keys() != other.keys():
+            return False
+        return all(_same(value, other[name]) for name, value in self.items())
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:  # type: ignore[override]  # equal ones have equal names
+        return hash(frozenset(self))
+
+
+def _flatten(parameters: Parameters) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    names = tuple(sorted(parameters))
+    return tuple(parameters[name] for name in names), names
+
+
+def _unflatten(names: tuple[str, ...], values: Any) -> Parameters:
+    return Parameters(zip(names, values, strict=True))
+
+
+jax.tree_util.register_pytree_node(Parameters, _flatten, _unflatten)
+
+
+def _same(first: Any, second: Any) -> bool:
+    return first is second or (not (traced(first) or traced(second)) and bool(np.array_equal(first, second)))
+
+
+def number(argument: str, value: Any) -> Any:
+    """A float, an array of them, or what jax is tracing."""
+    if any(traced(part) for part in jax.tree.leaves(value)):
+        return jnp.asarray(value)
+    try:
+        array = np.asarray(value)
+        finite = array.dtype.kind in "iuf" and bool(np.all(np.isfinite(array)))
+    except (TypeError, ValueError):
+        raise reject(argument, repr(value), NUMBERS) from None
+    if not finite:
+        raise reject(argument, repr(value), NUMBERS)
+    if array.ndim == 0:
+        return float(array)
+    array = array.astype(float)
+    array.flags.writeable = False
+    return array
+
+
+def _signature(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    try:
+        return inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # a function of C: found out when it is called
+        return None
+
+
+def checked(
+    owner: str, fn: Callable[..., Any], parameters: Any, state: int, reserved: tuple[str, ...] = ()
+) -> Parameters:
+    """Parameters that `fn` takes by name, after its first `state` arguments; `reserved` are names given to it."""
+    where = f"{owner}.parameters"
+    if not isinstance(parameters, Mapping):
+        raise reject(where, repr(parameters), "it must be a mapping from names to numbers, such as {'a': 1.0}")
+    takes = _signature(fn)
+    for name in parameters:
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+            raise reject(where, repr(name), "a name must be an identifier, such as 'a'")
+        if name in reserved or (takes is not None and name in list(takes)[:state]):
+            raise reject(where, repr(name), f"fn is given its own {name}; choose another name, after {name}")
+        if takes is not None and not _by_name(name, takes):
+            raise reject(where, repr(name), f"fn takes ({', '.join(map(str, takes.values()))}); let it take {name} too")
+    return Parameters({name: number(f"{where}[{name!r}]", value) for name, value in parameters.items()})
+
+
+def _by_name(name: str, takes: Mapping[str, inspect.Parameter]) -> bool:
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    if name in takes:
+        return takes[name].kind in named
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in takes.values())
+
+
+def given(model: Any) -> dict[str, Any]:
+    """The parameters of `model`, if it has any, as functions take them: arrays of jax."""
+    parameters = getattr(model, "parameters", {})
+    return {name: value if isinstance(value, float) else jnp.asarray(value) for name, value in parameters.items()}
+
+
+def bound(fn: Callable[..., Any], model: Any) -> Callable[..., Any]:
+    """`fn` with those parameters of `model` that its signature names; `fn` itself where there are none."""
+    parameters = given(model)
+    named = parameters.keys() & set(_signature(fn) or ()) if parameters else ()
+    return functools.partial(fn, **{name: parameters[name] for name in named}) if named else fn

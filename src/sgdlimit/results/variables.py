@@ -1,0 +1,97 @@
+"""The one table of what a result may hold: every variable with its axes, its meaning, and what may stand beside it."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """What is known of a variable by its name."""
+
+    dims: tuple[str, ...]
+    """Names of its axes in a theory; runs have `trial` before them."""
+    meaning: str
+    comparable: bool = False
+    """Whether a theory and runs mean the same number by it, at every time."""
+
+
+AXES = {
+    "time": "t = ηk/d",
+    "earlier": "t' of a two-time kernel",
+    "snapshot": "times at which draws are kept",
+    "student": "unit of the student",
+    "student_": "second unit of the student",
+    "teacher": "unit of the teacher",
+    "coordinate": "coordinate of the weights",
+    "sample": "training sample",
+    "trial": "independent run",
+    "replica": "independent solution",
+}
+"""Names of axes and what runs along them."""
+
+_units = ("student", "student_")
+
+TABLE = {
+    "train_loss": Entry(("time",), "mean of L over the training samples, penalty not included", True),
+    "test_loss": Entry(("time",), "mean of L over fresh samples, penalty not included", True),
+    "train_error": Entry(("time",), "mean error over the training samples", True),
+    "test_error": Entry(("time",), "mean error over fresh samples", True),
+    "overlap": Entry(("time", "student", "teacher"), "θᵀθ*/d", True),
+    "norm": Entry(("time", *_units), "θᵀθ/d", True),
+    "C_theta": Entry(("time", "earlier", *_units), "E[θ(t) θ(t')ᵀ]"),
+    "R_theta": Entry(("time", "earlier", *_units), "E[∂θ(t)/∂u(t')]"),
+    "R_ell": Entry(("time", "earlier", *_units), "E[∂ℓ(t)/∂w(t')]"),
+    "Gamma": Entry(("time", *_units), "E[∇_r ℓ(t)]"),
+    "theta": Entry(("snapshot", "coordinate", "student"), "weights, one row per coordinate"),
+    "theta_star": Entry(("coordinate", "teacher"), "teacher weights"),
+    "r": Entry(("snapshot", "sample", "student"), "pre-activations of the training samples"),
+    "r_star": Entry(("sample", "teacher"), "teacher pre-activations of the training samples"),
+    "z": Entry(("sample",), "label noise of the training samples"),
+}
+"""Variables in the order in which a result lists them; the user's own metrics follow."""
+
+COMPARABLE = tuple(name for name, entry in TABLE.items() if entry.comparable)
+TWO_TIME = tuple(name for name, entry in TABLE.items() if "earlier" in entry.dims)
+
+BESIDE = {
+    "_stderr": "standard error of {}",
+    "_step_error": "estimated error of {} from the time step",
+    "_projection_error": "estimated error of {} from the projection of the memory",
+    "_replicas": "independent solutions whose mean is {}",
+}
+"""Endings of what stands beside a variable of a theory, in words."""
+
+SYSTEMATIC = ("_step_error", "_projection_error")
+"""Those that all replicas share: their spread does not tell them."""
+
+
+def split(name: str) -> tuple[str, str]:
+    """('norm', '_stderr') of 'norm_stderr', ('norm', '') of 'norm'."""
+    ending = next((ending for ending in BESIDE if name.endswith(ending)), "")
+    return name.removesuffix(ending), ending
+
+
+def dims(name: str) -> tuple[str, ...]:
+    """Axes of a variable of a theory, time included; a metric of the user's is a curve."""
+    base, ending = split(name)
+    axes = TABLE[base].dims if base in TABLE else ("time",)
+    return ("replica", *axes) if ending == "_replicas" else axes
+
+
+def meaning(name: str) -> str:
+    """Of a variable, of what stands beside it, or of an axis; a metric of the user's speaks for itself."""
+    base, ending = split(name)
+    if ending:
+        return BESIDE[ending].format(base)
+    return TABLE[name].meaning if name in TABLE else AXES.get(name, name)
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """As in the table; others after them, as they come."""
+    place = {name: index for index, name in enumerate(TABLE)}
+    return sorted(names, key=lambda name: place.get(name, len(place)))
+
+
+def reserved(name: str) -> bool:
+    """Whether a metric of the user's may not have this name."""
+    taken = name in TABLE or name in AXES or f"train_{name}" in TABLE
+    return taken or name.startswith(("train_", "test_")) or name.endswith(tuple(BESIDE))
