@@ -11,18 +11,20 @@ import numpy as np
 
 
 class Limit(NamedTuple):
-    """Replicas of the value, (replicas, times, …), and of one order less."""
+    """Replicas of the value, (replicas, times, …), and of one order less: their distance is the step error."""
 
     best: np.ndarray
     lower: np.ndarray
 
 
-def _onto(gap: np.ndarray, own: np.ndarray, times: np.ndarray) -> np.ndarray:
+def onto(gap: np.ndarray, own: np.ndarray, times: np.ndarray) -> np.ndarray:
     """A difference of grids on its own times, carried to others: monotone between points, no overshoot."""
     from scipy.interpolate import PchipInterpolator
 
     if len(own) == len(times) and np.array_equal(own, times):
         return gap
+    if len(own) < 2:
+        return np.repeat(gap, len(times), axis=1)
     return PchipInterpolator(own, gap, axis=1)(np.clip(times, own[0], own[-1]))
 
 
@@ -31,35 +33,33 @@ def limit(values: list[np.ndarray], grids: list[np.ndarray], times: np.ndarray, 
 
     With one grid nothing is known about its steps: both are its values.
     """
-    half = values[0][:, at]
+    plain = values[0][:, at]
     if len(values) == 1:
-        return Limit(half, half)
-    first = _onto(_common(values[0], values[1]), grids[1], times)
+        return Limit(plain, plain)
+    first = onto(_common(values[0], values[1]), grids[1], times)
     if len(values) == 2:
-        return Limit(half + first, half)
-    second = _onto(_common(values[1], values[2]), grids[2], times)
-    return Limit(half + (5 * first - second) / 3, half + first)
+        return Limit(plain + first, plain)
+    second = onto(_common(values[1], values[2]), grids[2], times)
+    return Limit(plain + (5 * first - second) / 3, plain + first)
 
 
 def _common(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
     """f(γ) − f(2γ) at the times of the coarser grid."""
-    count = coarse.shape[1]
-    return fine[:, ::2][:, :count] - coarse
+    return fine[:, ::2][:, : coarse.shape[1]] - coarse
 
 
 def step_error(found: Limit, time_axes: int = 1) -> np.ndarray:
-    """|T₂ − T₁| on average over replicas, the largest within a few times of each: where they cross it is not zero."""
+    """The distance on average over replicas, the largest within a few times of each: where they cross it is not zero."""
     gap = np.abs((found.best - found.lower).mean(axis=0))
     for axis in range(time_axes):
-        gap = np.moveaxis(widest(np.moveaxis(gap, axis, 0)), 0, axis)
+        gap = np.moveaxis(_widest(np.moveaxis(gap, axis, 0)), 0, axis)
     return gap
 
 
-def widest(gap: np.ndarray) -> np.ndarray:
+def _widest(gap: np.ndarray) -> np.ndarray:
     """The largest nearby, along the first axis."""
-    reach = 1 + len(gap) // 24
     out = gap.copy()
-    for shift in range(1, reach + 1):
+    for shift in range(1, 2 + len(gap) // 24):
         out[shift:] = np.maximum(out[shift:], gap[:-shift])
         out[:-shift] = np.maximum(out[:-shift], gap[shift:])
     return out

@@ -103,3 +103,12 @@ def joined(parts: list[Records]) -> Records:
         i: {name: np.concatenate([part.draws[i][name] for part in parts]) for name in parts[0].draws[i]} for i in steps
     }
     return Records(values, draws, reached, worst.reason)
+
+
+def mean(parts: list[Records]) -> Records:
+    """Of several marches of each replica; draws are the first's."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    values = {name: sum(part.values[name].astype(np.float64) for part in parts) / len(parts) for name in first.values}
+    return Records(values, first.draws, first.reached, first.reason)

@@ -32,6 +32,14 @@ class Nodes(NamedTuple):
     """(k, k): pseudo-inverse of C_θ(*, *)."""
 
 
+    @classmethod
+    def of(cls, normals: Any, z: Any, teacher: Any) -> "Nodes":
+        """Points of equal weight, (replicas, N, m+k) and (replicas, N), with the teacher's second moments."""
+        inverse = jnp.asarray(np.linalg.pinv(teacher, hermitian=True)) if len(teacher) else jnp.zeros((0, 0))
+        weights = jnp.full(z.shape, 1.0 / z.shape[1])
+        return cls(jnp.asarray(normals), jnp.asarray(z), weights, root(jnp.asarray(teacher)), inverse)
+
+
 PER_REPLICA = Nodes(0, 0, 0, None, None)  # type: ignore[arg-type]
 """Which parts differ between replicas, for vmap."""
 

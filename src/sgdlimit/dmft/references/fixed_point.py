@@ -6,6 +6,8 @@ and moves (C_θ, R_θ) by the damping factor towards what those give. Kept as a 
 Everything is dense over the K+1 times: rows (j, b) are flattened to P = (K+1)m. Normals are the same in every sweep.
 """
 
+import time as clock
+import warnings
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,8 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._linalg import power, root
-from ...problem import Problem, fields, observables
+from ...errors import DivergenceWarning
+from ...limits.averages import make_nodes, observe
+from ...problem import fields, observables
 from ...progress import Progress
+from ...results import Solution, Variable, statistics
+from ...results.provenance import provenance
+from ...results.statistics import Estimate, over_replicas
+from ...results.variables import dims, ordered
+from ..plan import Steps
 from ..system import System
 from ..weight_side import Linear
 
@@ -171,33 +180,29 @@ def _weight_tangents(system: System, stiff: Any, drive: Any, dt: Any, rows: int,
     return jax.lax.map(lambda part: jax.vmap(one)(part).sum(axis=0), by_particle).sum(axis=0) / system.samples
 
 
-class Iterated(NamedTuple):
-    """Curves and kernels of every replica, (replicas, rows, …), and how the iteration ended."""
-
-    records: dict[str, np.ndarray]
-    two_time: dict[str, np.ndarray]
-    iterations: int
-    change: float
-
-
-def iterate(
-    system: System, times: np.ndarray, key: Any, replicas: int, damping: float, iterations: int, bar: Progress
-) -> Iterated:
-    """All replicas iterated together until none changes; `times` end one step beyond the last row."""
-    rows, m = len(times) - 1, system.problem.width
-    streams = jax.random.split(key, (len(Keys._fields), replicas))
+def solve_by_iteration(
+    system: System, steps: Steps, seed: int, replicas: int, damping: float, iterations: int, progress: bool | None
+) -> Solution:
+    """All replicas iterated together until none changes: curves and kernels at the recorded times, no step error."""
+    begin, rows, m = clock.perf_counter(), len(steps.times), system.problem.width
+    times = np.append(steps.times, 2 * steps.times[-1] - steps.times[-2])
+    streams = jax.random.split(jax.random.key(seed), (len(Keys._fields), replicas))
     keys = Keys(*(streams[i] for i in range(len(Keys._fields))))
     kernels = jax.tree.map(lambda part: jnp.tile(part, (replicas, 1, 1)), guess(system, rows))
     done, change, count = None, np.inf, 0
-    while count < iterations:
-        count += 1
-        done = sweep(system, times, keys, kernels)
-        kernels, moved = mix(kernels, done.kernels, damping)
-        change = float(moved)
+    with Progress("fixed point", iterations, progress) as bar:
+        bar.phase("compiling")
+        compiled = sweep.lower(system, times, keys, kernels).compile()
+        compiling = clock.perf_counter() - begin
         bar.phase("")
-        bar.advance(1)
-        if not np.isfinite(change) or change < CONVERGED:
-            break
+        while count < iterations:
+            count += 1
+            done = compiled(system, times, keys, kernels)
+            kernels, moved = mix(kernels, done.kernels, damping)
+            change = float(moved)
+            bar.advance(1)
+            if not np.isfinite(change) or change < CONVERGED:
+                break
     assert done is not None
     P = rows * m
     C, square, i = np.asarray(done.kernels.C), (replicas, rows, m, rows, m), np.arange(rows)
@@ -206,11 +211,36 @@ def iterate(
         "R_theta": np.array(done.kernels.R).reshape(square).swapaxes(2, 3),
         "R_ell": np.array(done.response).reshape(square).swapaxes(2, 3) / np.diff(times)[:, None, None],
     }
+    norm, at = two_time["C_theta"][:, i, i], steps.record
+    overlap = C[:, :P, P:].reshape(replicas, rows, m, system.problem.k)
     two_time["R_theta"][:, i, i] = np.eye(m)
     two_time["R_ell"][:, i, i] = -np.asarray(done.equal) / float(system.problem.sample_ratio)
-    records = {name: np.asarray(values) for name, values in done.seen.items()} | {
-        "norm": two_time["C_theta"][:, i, i],
-        "overlap": C[:, :P, P:].reshape(replicas, rows, m, system.problem.k),
-        "Gamma": np.asarray(done.Gamma),
-    }
-    return Iterated(records, two_time, count, change)
+    curves = {name: np.asarray(values) for name, values in done.seen.items()} | {"norm": norm}
+    curves |= {"overlap": overlap} if system.problem.k else {}
+    nodes = make_nodes(system.problem, system.samples, replicas, seed, jax.random.key(seed))
+    fresh = observe(system.problem, nodes, *(jnp.asarray(np.moveaxis(x, 0, 1)) for x in (norm, overlap)), system.metrics)
+    curves |= {f"test_{name}": np.asarray(values).T for name, values in fresh.items()}
+    found = {name: values[:, at] for name, values in curves.items()}
+    if system.kernels:
+        found |= {"Gamma": np.asarray(done.Gamma)[:, at]}
+        found |= {name: values[:, at][:, :, at] for name, values in two_time.items()}
+    variables: dict[str, Variable] = {}
+    for name in ordered(found):
+        copies = None if name in two_time else found[name]
+        variables |= statistics.variables(name, dims(name), Estimate(*over_replicas(found[name]), replicas=copies))
+    status, message = "complete", ""
+    if not change < CONVERGED:
+        status, message = "unfinished", f"no fixed point after {count} iterations: C_θ still changes by {change:.2g}"
+        warnings.warn(message, DivergenceWarning, stacklevel=3)
+    options = {"t_max": float(steps.times[-1]), "steps": rows - 1, "samples": system.samples * replicas,
+               "replicas": replicas, "damping": damping, "iterations": iterations}  # fmt: skip
+    seconds = clock.perf_counter() - begin - compiling
+    diagnostics = {"iterations": count, "last_change": change if np.isfinite(change) else None,
+                   "compile_seconds": round(compiling, 3), "seconds": round(seconds, 3)}  # fmt: skip
+    about = provenance("DMFT, damped fixed point", system.problem, system.algorithm, seed=seed, options=options,
+                       status=status, message=message, diagnostics=diagnostics)  # fmt: skip
+    unit = np.arange(m)
+    coords = {"time": steps.times[at], "student": unit, "student_": unit}
+    coords |= {"earlier": steps.times[at]} if system.kernels else {}
+    coords |= {"teacher": np.arange(system.problem.k)} if system.problem.k else {}
+    return Solution(variables, coords, about)

@@ -1,0 +1,180 @@
+"""From what was marched to variables with errors: extrapolation, test averages, kernels, draws."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..limits.averages import Nodes, observe
+from ..results import Variable, statistics
+from ..results.statistics import Estimate
+from ..results.variables import TWO_TIME, dims, ordered
+from . import extrapolation, kernels
+from .drive import JUDGED, Job, Marched
+from .extrapolation import Limit
+from .metrics import INTERNAL
+from .run import Records
+
+MOST_NODES = 16384
+"""Points behind a test average in each replica: its samples' own, at most so many."""
+SPARSE = 4
+"""The step error of test averages is looked at at every fourth time."""
+
+
+class Labelled(NamedTuple):
+    """Variables and coordinates, and the largest errors relative to the largest value of a curve."""
+
+    variables: dict[str, Variable]
+    coords: dict[str, np.ndarray]
+    step: float
+    stderr: float
+
+
+def label(job: Job, found: Marched, extrapolate: bool, test: bool = True) -> Labelled:
+    """Every variable with its errors, at the recorded times that all grids reached."""
+    problem, levels, records = found.system.problem, found.levels, found.records
+    grids = [level.times[: part.reached] for level, part in zip(levels, records, strict=True)]
+    end = min((grid[-1] if len(grid) else -1.0) for grid in grids)
+    at = job.steps.record[job.steps.times[job.steps.record] <= end * (1 + 1e-12)]
+    time = job.steps.times[at]
+
+    def at_limit(name: str) -> Limit:
+        values = [part.values[name].astype(np.float64) for part in records]
+        out = extrapolation.limit(values, grids, time, at)
+        if not extrapolate:
+            out = Limit(values[0][:, at], out.best)
+        if name in found.shift:
+            moved = extrapolation.onto(found.shift[name], grids[-1], time)
+            out = Limit(out.best + moved, out.lower + moved)
+        return out
+
+    names = [name for name in records[0].values if name not in kernels.KEPT and name != "steepest"]
+    limits = {name: at_limit(name) for name in names} if len(at) else {name: _nothing(records[0], name) for name in names}
+    if len(at):
+        limits |= _test(found, limits)
+        if found.system.kernels:
+            limits |= _kernels(found, at)
+    scales = _scales(problem, limits)
+    variables: dict[str, Variable] = {}
+    worst = {"step": 0.0, "stderr": 0.0}
+    for name in ordered(n for n in limits if n not in INTERNAL):
+        if (name == "overlap" and not problem.k) or (name == "Gamma" and not found.system.kernels):
+            continue
+        part, two = limits[name], name in TWO_TIME
+        value, stderr = statistics.over_replicas(part.best)
+        step = extrapolation.step_error(part, 1 + two)
+        projection = np.zeros_like(value) if two or not len(at) else _projection(found, name, time, value)
+        estimate = Estimate(value, stderr, step, projection, None if two else part.best)
+        variables |= statistics.variables(name, dims(name), estimate)
+        if (name in JUDGED or name in ("test_loss", "test_error")) and value.size:
+            scale = scales.get(name, np.max(np.abs(value), initial=1e-30))
+            worst = {"step": max(worst["step"], float(np.max(step)) / scale),
+                     "stderr": max(worst["stderr"], float(np.max(stderr)) / scale)}  # fmt: skip
+    unit = np.arange(problem.width)
+    coords = {"time": time, "student": unit, "student_": unit}
+    if found.system.kernels:
+        coords["earlier"] = time
+    if problem.k:
+        coords["teacher"] = np.arange(problem.k)
+    return Labelled(variables, coords, worst["step"], worst["stderr"])
+
+
+def _nothing(records: Records, name: str) -> Limit:
+    empty = records.values[name][:, :0].astype(np.float64)
+    return Limit(empty, empty)
+
+
+def _scales(problem: Any, limits: dict[str, Limit]) -> dict[str, float]:
+    """An overlap may vanish by symmetry: its size is that of the product of the two lengths."""
+    norm = limits["norm"].best
+    if not problem.k or not norm.size:
+        return {}
+    student = np.sqrt(np.max(np.abs(norm.mean(axis=0))))
+    teacher = np.sqrt(np.max(np.diag(problem.gram())[problem.width :]))
+    return {"overlap": float(max(np.max(np.abs(limits["overlap"].best.mean(axis=0))), student * teacher, 1e-30))}
+
+
+def _projection(found: Marched, name: str, time: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """The distance between two sets of functions; for test averages, relative, that of the weights' second moments."""
+    if found.projection is None:
+        return np.zeros_like(value)
+    own = found.levels[-1].times
+
+    def at(gap: np.ndarray) -> np.ndarray:
+        return gap[np.clip(np.searchsorted(own, time - 1e-12), 0, len(gap) - 1)]
+
+    if name in found.projection:
+        return at(found.projection[name])
+    relative = np.zeros(len(time))
+    for part in ("norm", "overlap"):
+        size = np.max(np.abs(found.records[-1].values[part].mean(axis=0)), initial=0.0)
+        if size > 0:
+            gap = found.projection[part].reshape(len(found.projection[part]), -1).max(axis=1, initial=0.0)
+            relative = np.maximum(relative, at(gap) / size)
+    return np.abs(value) * relative.reshape(-1, *[1] * (value.ndim - 1))
+
+
+def _test(found: Marched, limits: dict[str, Limit]) -> dict[str, Limit]:
+    """Test averages from the weights' second moments, replica by replica, at both orders of extrapolation.
+
+    The points are the samples' own (w_0, w*, z): evenly spread, with exact second moments.
+    """
+    system = found.system
+    g, m, k, M = system.shape
+    count = min(M, MOST_NODES)
+    basis = np.concatenate([np.asarray(start.basis, dtype=np.float64) for start in found.starts])
+    z = np.concatenate([np.asarray(start.z, dtype=np.float64) for start in found.starts])
+    normals = basis[:, : m + k, :count].swapaxes(1, 2)
+    teacher = np.linalg.pinv(np.asarray(system.groups.teacher_inverse), hermitian=True)
+    nodes = Nodes.of(normals, z[:, :count], teacher)
+    twice = not np.array_equal(limits["norm"].best, limits["norm"].lower)
+
+    def seen(order: int, every: int) -> dict[str, np.ndarray]:
+        moments = (jnp.asarray(np.moveaxis(limits[name][order][:, ::every], 0, 1)) for name in ("fresh_norm", "fresh_overlap"))
+        averages = observe(system.problem, nodes, *moments, system.metrics)
+        return {name: np.asarray(value, dtype=np.float64).T for name, value in averages.items()}
+
+    best = seen(0, 1)
+    if not twice:
+        return {f"test_{name}": Limit(value, value) for name, value in best.items()}
+    times, own = np.arange(best[next(iter(best))].shape[1]), slice(None, None, SPARSE)
+    lower = seen(1, SPARSE)
+    gaps = {name: extrapolation.onto(best[name][:, own] - lower[name], times[own] * 1.0, times * 1.0) for name in best}
+    return {f"test_{name}": Limit(value, value - gaps[name]) for name, value in best.items()}
+
+
+def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
+    """At the recorded times, which all grids share."""
+    parts = [
+        kernels.two_time(
+            part.values, found.system.groups, found.system.memory, level.steps.memory, level.steps.dt, at // level.stride
+        )
+        for level, part in zip(found.levels, found.records, strict=True)
+    ]
+    out = {}
+    for name in TWO_TIME:
+        values = [part[name] for part in parts]
+        lower = values[0] if len(values) < 3 else 2 * values[0] - values[1]
+        best = (8 * values[0] - 6 * values[1] + values[2]) / 3 if len(values) == 3 else values[0]
+        best = 2 * values[0] - values[1] if len(values) == 2 else best
+        out[name] = Limit(best, lower)
+    return out
+
+
+def draws(found: Marched, times: np.ndarray) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
+    """θ, θ*, r, r* and z at the snapshots, all replicas side by side: (snapshot, draw, unit)."""
+    kept = found.records[0].draws
+    if not kept:
+        return {}, {}
+    steps = sorted(kept)
+
+    def flat(values: np.ndarray) -> np.ndarray:
+        """(replicas, …, units, draws) → (replicas × draws, units)."""
+        moved = np.moveaxis(np.asarray(values, dtype=np.float64), -2, -1)
+        return moved.reshape(-1, moved.shape[-1])
+
+    out = {name: np.stack([flat(kept[i][name]) for i in steps]) for name in ("theta", "r")}
+    if found.system.problem.k:
+        out |= {name: flat(kept[steps[0]][name]) for name in ("theta_star", "r_star")}
+    out["z"] = np.asarray(kept[steps[0]]["z"], dtype=np.float64).reshape(-1)
+    return {name: Variable(dims(name), values) for name, values in out.items()}, {"snapshot": times[steps]}
