@@ -1,79 +1,139 @@
-"""The causal march against the paper's fixed-point iteration, and against the memory bandwidth of the machine.
+"""One march, a whole solution, and what they cost against a NumPy march in the same run.
 
-Logistic regression, δ = 2, λ = 0.01, τ = 0.2, t = 10, γ = 0.05, M = 8192 samples in 16 replicas: the paper's setting.
-Everything is timed in one run, compiling apart. `--march-only` leaves the (slow) fixed point out; `--large` adds a
-march of 2000 steps and 10⁵ samples, for a GPU.
+    python benchmarks/march.py             # two cores: ratios to NumPy, the exponent in the number of steps, long times
+    python benchmarks/march.py --device    # one march at sizes for a GPU, compiling apart; needs no more than the core
+
+Logistic regression, δ = 2, λ = 0.01, τ = 0.2, t = 10, γ = 0.05, 8192 samples in 16 replicas: the paper's setting.
 """
 
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import sgdlimit as sl
+from sgdlimit.dmft import march, memory, noise, plan, run
+from sgdlimit.dmft.data_side import Tangents
+from sgdlimit.dmft.integrator import Implicit
+from sgdlimit.dmft.system import System, one_group
+from sgdlimit.dmft.weight_side import Linear
+from sgdlimit.progress import Progress
 
 PROBLEM = sl.Problem(
-    loss=sl.Logistic(),
-    labels=sl.Sign(),
-    penalty=sl.Ridge(0.01),
-    sample_ratio=2.0,
-    teacher=sl.Normal(1.0),
-    noise=sl.Normal(0.1),
-)
-STREAMS = 9
-"""Histories that a step of the march reads: normals, forces (twice), and six of the response."""
+    loss=sl.Logistic(), labels=sl.Sign(), penalty=sl.Ridge(0.01), sample_ratio=2.0,
+    teacher=sl.Normal(1.0), noise=sl.Normal(0.1),
+)  # fmt: skip
+LONG = sl.Problem(loss=sl.Square(), sample_ratio=1.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5))
+REPLICAS = 16
 
 
-def bandwidth() -> float:
-    """Bytes a second that one matrix-vector product streams."""
-    A, x = jnp.ones((4096, 16384), jnp.float32), jnp.ones(16384, jnp.float32)
-    product = jax.jit(lambda a, b: a @ b)
-    product(A, x).block_until_ready()
+def one_march(problem: sl.Problem, algorithm: Any, t_max: float, dt: float, samples: int) -> Callable[[], Any]:
+    """A function that marches all replicas once over one grid, from draws already on the device, and waits."""
+    times = np.linspace(0.0, t_max, round(t_max / dt) + 1)
+    kept = memory.Moments(memory.ladder(t_max, dt))
+    system = System(
+        problem, algorithm, one_group(problem), samples // REPLICAS, memory=kept,
+        weights=Linear(), tangents=Tangents(), rule=Implicit(),
+    )  # fmt: skip
+    level = plan.level(times, 1, kept, "float32")
+    draws = [noise.draw(problem, system.groups, system.samples, i, "float32", weights=False) for i in range(REPLICAS)]
+    size = plan.tile(problem, kept, False, system.samples, REPLICAS)
+    starts = [jax.device_put(run.stack(draws[i : i + size])) for i in range(0, REPLICAS, size)]
+    none = np.zeros(0, dtype=int)
+
+    def go() -> Any:
+        with jax.enable_x64(True), jax.default_matmul_precision("highest"), Progress("", 1.0, False) as bar:
+            return run.joined([run.along(system, start, level, none, bar) for start in starts])
+
+    return go
+
+
+def timed(go: Callable[[], Any], repeat: int = 5) -> tuple[float, float, Any]:
+    """Seconds of the first call and of the best of the others, and what it gives."""
     begin = time.perf_counter()
-    for _ in range(10):
-        product(A, x).block_until_ready()
-    return 10 * A.nbytes / (time.perf_counter() - begin)
+    out = go()
+    first = time.perf_counter() - begin
+    best = np.inf
+    for _ in range(repeat):
+        begin = time.perf_counter()
+        out = go()
+        best = min(best, time.perf_counter() - begin)
+    return first, best, out
 
 
-def march(t_max: float, dt: float, samples: int, dtype: str) -> sl.Solution:
-    """The second of two solutions: the first compiles."""
-    first, second = (
-        sl.solve(PROBLEM, sl.SGF(0.2), t_max=t_max, dt=dt, samples=samples, dtype=dtype, seed=seed) for seed in (0, 1)
-    )
-    assert first.success
-    return second
+def device() -> None:
+    """One march at several sizes."""
+    print(jax.devices())
+    begin = time.perf_counter()
+    sl.solve(PROBLEM, sl.SGD(0.2), t_max=10.0, samples=8192)
+    print(f"first solution of the process, compiling included: {time.perf_counter() - begin:.1f} s")
+    _, warm, _ = timed(lambda: sl.solve(PROBLEM, sl.SGD(0.2), t_max=10.0, samples=8192, seed=1))
+    print(f"whole solution, 8192 samples: {warm:.3f} s")
+    for t_max, dt, samples in ((10.0, 0.05, 8192), (10.0, 0.05, 2**20), (100.0, 0.05, 98304)):
+        programs = march.advance._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
+        first, warm, out = timed(one_march(PROBLEM, sl.SGD(0.2), t_max, dt, samples), 3)
+        new = march.advance._cache_size() - programs  # pyright: ignore[reportAttributeAccessIssue]
+        loss = out.values["train_loss"][:, -1]
+        spread = loss.std(ddof=1) / np.sqrt(len(loss)) / loss.mean()
+        print(f"{round(t_max / dt):6d} steps, {samples:8d} samples: {warm:.3f} s warm; "
+              f"compiling {max(first - warm, 0) * bool(new):.1f} s; train loss to {spread:.2%}", flush=True)  # fmt: skip
+    long_times(dt=0.05)
+
+
+def long_times(dt: float | None = None) -> None:
+    """Least squares at δ = 1, λ = 0 to t = 1000 against its closed form."""
+    if dt is not None:
+        first, warm, _ = timed(one_march(LONG, sl.SGD(0.4), 1000.0, dt, 8192), 1)
+        print(f"t = 1000, one march of {round(1000 / dt)} steps, 8192 samples: {warm:.1f} s warm, first {first:.1f} s")
+    times = sl.grid.geometric(1000.0, 0.1, 60)
+    begin = time.perf_counter()
+    solution = sl.solve(LONG, sl.SGD(0.4), times=times, samples=8192)
+    seconds = time.perf_counter() - begin
+    exact = sl.least_squares(LONG, sl.SGD(0.4), times=times)
+    z = {}
+    for name in ("train_error", "test_error", "overlap", "norm"):
+        value, error = solution.curve(name)
+        z[name] = float(np.max(np.abs(value - exact[name])[1:] / error[1:]))
+    print(f"t = 1000, whole solution on geometric times, {solution.about['options']['steps']} steps: {seconds:.1f} s; "
+          f"largest deviation from the closed form in errors: {z}")  # fmt: skip
 
 
 def main() -> int:
-    """Print the table; exit 1 if the two methods disagree or the ratio is below 50."""
-    peak = bandwidth()
-    print(f"one matrix-vector product streams {peak / 1e9:.1f} GB/s")
-    sizes = [(10.0, 0.05, 8000)] + ([(20.0, 0.01, 100_000)] if "--large" in sys.argv else [])
-    quick, solution = np.inf, march(1.0, 0.05, 8000, "float64")
-    for t_max, dt, samples in sizes:
-        for dtype in ("float64", "float32"):
-            out = march(t_max, dt, samples, dtype)
-            seconds, steps = out.about["diagnostics"]["seconds"], out.about["options"]["steps"]
-            read = STREAMS * steps**2 / 2 * out.about["options"]["samples"] * (8 if dtype == "float64" else 4)
-            share = read / seconds / peak
-            print(f"march, {steps} steps, {samples} samples, {dtype}: {seconds:.2f} s, {share:.0%} of that")
-            if steps == 200:
-                quick, solution = min(quick, seconds), out
-    if "--march-only" in sys.argv:
-        return 0
-    iterated = sl.solve(PROBLEM, sl.SGF(0.2), t_max=10.0, dt=0.05, samples=8000, method="fixed-point")
-    spent = iterated.about["diagnostics"]
-    ratio = spent["seconds"] / quick
-    print(f"fixed point: {spent['seconds']:.1f} s in {spent['iterations']} iterations, {ratio:.0f} times slower")
-    worst = 0.0
-    for name in ("train_error", "test_error", "overlap", "norm"):
-        (a, e), (b, f) = solution.curve(name), iterated.curve(name)
-        worst = max(worst, float(np.max(np.abs(a - b)[1:] / np.hypot(e, f)[1:])))
-    print(f"max |z| between the two: {worst:.2f}")
-    return 0 if ratio >= 50 and worst < 5 else 1
+    """Print the table; exit 1 where a bar is missed."""
+    from numpy_march import march as numpy_march
+
+    single = one_march(PROBLEM, sl.SGD(0.2), 10.0, 0.05, 8192)
+    _, one, _ = timed(single, 9)
+    _, plain, _ = timed(lambda: numpy_march(samples=8000, steps=200), 5)
+    _, one_again, _ = timed(single, 9)
+    one = min(one, one_again)
+    _, whole, solution = timed(lambda: sl.solve(PROBLEM, sl.SGD(0.2), t_max=10.0), 7)
+    print(f"NumPy, row by row, probes, 8000 samples: {plain:.3f} s")
+    print(f"one march, 200 steps, 8192 samples, all tangents: {one:.3f} s, {one / plain:.2f} of NumPy")
+    print(f"whole solution with its step error: {whole:.3f} s, {whole / plain:.2f} of NumPy")
+    value, error = solution.curve("train_loss")
+    print(f"  train loss at t = 10: {value[-1]:.4f} ± {error[-1]:.4f}")
+    precise = []
+    for seed in (1, 2):
+        begin = time.perf_counter()
+        solution = sl.solve(PROBLEM, sl.SGD(0.2), t_max=10.0, samples=2**20, seed=seed)
+        precise.append(time.perf_counter() - begin)
+        value, error = solution.curve("train_loss")
+    print(
+        f"2²⁰ samples: {precise[-1]:.2f} s warm; train loss {value[-1]:.5f}, relative error {error[-1] / value[-1]:.1e}"
+    )
+    counts, seconds = (200, 400, 800, 1600, 3200, 6400), []
+    for count in counts:
+        seconds.append(timed(one_march(PROBLEM, sl.SGD(0.2), 0.005 * count, 0.005, 8192), 3)[1])
+    slope = float(np.polyfit(np.log(counts), np.log(seconds), 1)[0])
+    print("seconds at K = " + ", ".join(f"{k}: {s:.3f}" for k, s in zip(counts, seconds, strict=True)))
+    print(f"exponent of time in K: {slope:.3f}")
+    long_times()
+    return 0 if one < plain / 2 and whole < plain and slope < 1.1 else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(device() if "--device" in sys.argv else main())

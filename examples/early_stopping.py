@@ -46,7 +46,7 @@ def main(output):
     reports = {}
     for flipped, colour, marker in zip(FLIPPED, COLOURS, MARKERS, strict=False):
         problem = classification(flipped)
-        theory = sl.solve(problem, algorithm, t_max=T_MAX, dt=0.25, extrapolate=True, samples=32768)
+        theory = sl.solve(problem, algorithm, t_max=T_MAX, samples=32768)
         runs = sl.simulate(problem, algorithm, dim=DIM, trials=TRIALS, times=np.linspace(0, T_MAX, 13)[1:])
         reports[f"p = {flipped:g}"] = report = sl.compare(theory, runs, ["test_loss", "test_error", "train_error"])
         best = theory["test_loss"].argmin()

@@ -56,7 +56,7 @@ def main(output: Any) -> dict[str, sl.Report]:
             noise=NOISE,
         )
         if huber:
-            theory = sl.solve(problem, ALGORITHM, t_max=T_MAX, dt=0.1, samples=24576, extrapolate=True, dtype="float32")
+            theory = sl.solve(problem, ALGORITHM, t_max=T_MAX, dt=0.1, samples=24576)
         else:
             theory = sl.least_squares(problem, ALGORITHM, t_max=T_MAX)
         runs = sl.simulate(problem, ALGORITHM, dim=DIM, trials=TRIALS, times=np.linspace(0.0, T_MAX, 11))

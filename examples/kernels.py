@@ -35,7 +35,7 @@ PROBLEM = sl.Problem(
 
 
 def main(output: Any) -> dict[str, sl.Report]:
-    theory = sl.solve(PROBLEM, ALGORITHM, t_max=T_MAX, dt=STEP, samples=24576, extrapolate=True, kernels=True)
+    theory = sl.solve(PROBLEM, ALGORITHM, t_max=T_MAX, dt=STEP, samples=24576, kernels=True)
     runs = sl.simulate(PROBLEM, ALGORITHM, dim=DIM, trials=TRIALS, times=np.linspace(0.0, T_MAX, 11), snapshots=KEPT)
     report = sl.compare(theory, runs)
     print(report)

@@ -39,7 +39,7 @@ def heavy_ball(friction: float) -> tuple[sl.Solution, sl.Runs]:
     drift = sl.VectorField(lambda theta: jnp.stack([-theta[1], friction * theta[1] + RIDGE * theta[0]]))
     problem = sl.Problem(loss=FORCE, penalty=drift, width=2, teacher_width=1, **SHARED)
     algorithm = sl.SGD(TEMPERATURE, batch_size=BATCH)
-    theory = sl.solve(problem, algorithm, t_max=T_MAX, dt=0.08, extrapolate=True, dtype="float32")
+    theory = sl.solve(problem, algorithm, t_max=T_MAX, dt=0.08)
     return theory, sl.simulate(problem, algorithm, dim=DIM, trials=TRIALS, times=np.linspace(0.0, T_MAX, 11))
 
 

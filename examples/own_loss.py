@@ -56,7 +56,7 @@ def main(output: Any) -> dict[str, sl.Report]:
     print(f"α = 2: error at the end {weight_error(square)[-1]:.3f}")
     for shape, colour, marker in zip(SHAPES, COLOURS, MARKERS, strict=False):
         label, loss = f"α = {shape:g}".replace("-", "−"), barron(shape)
-        theory = sl.solve(problem(loss), ALGORITHM, t_max=T_MAX, dt=0.1, extrapolate=True, dtype="float32")
+        theory = sl.solve(problem(loss), ALGORITHM, t_max=T_MAX, dt=0.1)
         runs = sl.simulate(problem(loss), ALGORITHM, dim=DIM, trials=TRIALS, times=np.linspace(0.0, T_MAX, 11))
         reports[label] = sl.compare(theory, runs, ["train_loss", "test_loss", "overlap", "norm"])
         print(label, reports[label], f"error at the end: {weight_error(theory)[-1]:.3f}", sep="\n")

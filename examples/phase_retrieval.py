@@ -57,8 +57,7 @@ def retrieval(ratio, overlap):
 
 def main(output):
     algorithm = sl.SGD(TEMPERATURE, batch_size=BATCH)
-    # Tangents grow where the loss is not convex: exact responses, and few large replicas.
-    precise: dict[str, Any] = dict(t_max=T_MAX, dt=0.25, extrapolate=True, response="exact", replicas=8, samples=12288)
+    precise: dict[str, Any] = dict(t_max=T_MAX, samples=16384)
     size: dict[str, Any] = dict(dim=DIM, trials=TRIALS, times=np.linspace(0, T_MAX, 11)[1:])
     figure, axes = plt.subplots(1, 2, figsize=(9.2, 3.9), layout="constrained", sharey=True)
     reports = {}

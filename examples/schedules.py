@@ -49,7 +49,7 @@ def main(output):
     figure, axes = plt.subplots(1, 3, figsize=(11.0, 3.4), layout="constrained")
     times, reports = np.linspace(0.5, T_MAX, 12), {}
     for index, (name, (case, algorithm)) in enumerate(CASES.items()):
-        theory = sl.solve(case, algorithm, times=np.linspace(0, T_MAX, 61), samples=16384, extrapolate=True)
+        theory = sl.solve(case, algorithm, times=np.linspace(0, T_MAX, 61), samples=16384)
         runs = sl.simulate(case, algorithm, dim=DIM, trials=TRIALS, times=times, seed=index)
         reports[name] = sl.compare(theory, runs, ["train_error", "test_error", "overlap", "norm"])
         print(f"{name}: {reports[name]}\n")

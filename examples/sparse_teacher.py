@@ -50,9 +50,7 @@ def main(output):
             middle = (bins[1:] + bins[:-1]) / 2
             height = np.exp(-(middle**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
         else:
-            theory = sl.solve(
-                problem, algorithm, t_max=T_MAX, dt=0.2, extrapolate=True, samples=16384, snapshots=[T_MAX]
-            )
+            theory = sl.solve(problem, algorithm, t_max=T_MAX, dt=0.1, samples=16384, snapshots=[T_MAX])
             height, _ = np.histogram(theory["theta"][-1, :, 0][theory["theta_star"][:, 0] == 0], bins, density=True)
         weights.stairs(height, bins, color=colour, lw=1.3)
         mean, error = runs.curve("test_error")

@@ -48,7 +48,7 @@ def chance(law: np.ndarray, count: int, repeats: int = 20) -> np.ndarray:
 
 
 def main(output: Any) -> dict[str, sl.Report]:
-    theory = sl.solve(PROBLEM, ALGORITHM, t_max=6.0, dt=0.05, extrapolate=True, snapshots=SNAPSHOTS)
+    theory = sl.solve(PROBLEM, ALGORITHM, t_max=6.0, dt=0.05, snapshots=SNAPSHOTS)
     times = np.linspace(0.0, 6.0, 11)
     runs = sl.simulate(PROBLEM, ALGORITHM, dim=1000, trials=16, times=times, snapshots=SNAPSHOTS)
     report = sl.compare(theory, runs, ["train_error", "test_error", "overlap", "norm"])

@@ -1,182 +1,478 @@
-"""Parts of the march against dense linear algebra."""
+"""Rooms of the march, one by one: against dense sums, autodiff, simulation of the laws, and closed forms."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import assert_within
+from problems import logistic, square
 from scipy import stats
 
+import sgdlimit as sl
 from sgdlimit.algorithms.minibatch import poisson
-from sgdlimit.dmft import gaussian, history, noise, probes, response
-
-BLOCKS, B = 3, 4
-ROWS = BLOCKS * B
+from sgdlimit.dmft import data_side, extrapolation, march, memory, noise, plan
+from sgdlimit.dmft.data_side import Tangents
+from sgdlimit.dmft.integrator import Explicit, Implicit
+from sgdlimit.dmft.memory import Dense, Moments
+from sgdlimit.dmft.system import System, one_group
+from sgdlimit.dmft.weight_side import Linear, Particles
+from sgdlimit.limits.spectrum import marchenko_pastur
 
 
 @pytest.fixture(autouse=True)
 def double():
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         yield
 
 
-def lower(rng, m, upto=ROWS):
-    """A random kernel that vanishes on and above its diagonal, dense (rows, rows, m, m)."""
-    kernel = rng.standard_normal((ROWS, ROWS, m, m)) * 0.3
-    kernel *= np.tril(np.ones((ROWS, ROWS)), -1)[:, :, None, None]
-    kernel[upto:] = 0
-    return kernel
+# --- memory ---
+
+UNEVEN = np.concatenate([np.linspace(0.0, 1.0, 21), 1.0 + np.cumsum(np.geomspace(0.05, 0.4, 12))])
+FUNCTIONS = {
+    "real": Moments((0.1, 0.5, 2.0)),
+    "negative": Moments((0.2, 1.0), (-0.15, -0.85)),
+    "pairs": Moments((0.3,), (), ((0.2, 1.5), (0.4, 4.0))),
+}
 
 
-def blocked(dense, two_time=False):
-    shape = (BLOCKS, B, BLOCKS, B) if two_time else (BLOCKS, B)
-    return jnp.asarray(dense).reshape(*shape, *dense.shape[2 if two_time else 1 :])
+def values_of(functions, times, i):
+    """φ_b(i, j) for j < i from their definition, (n, i)."""
+    lag = times[i] - times[1 : i + 1]
+    rows = [np.exp(-mu * lag) for mu in functions.rates]
+    rows += [factor ** np.arange(i - 1, -1, -1.0) for factor in functions.factors]
+    for mu, omega in functions.pairs:
+        rows += [np.exp(-mu * lag) * np.cos(omega * lag), np.exp(-mu * lag) * np.sin(omega * lag)]
+    return np.stack(rows)
 
 
-def flat(row):
-    return np.asarray(row).reshape(ROWS, *row.shape[2:])
+def row_of(rows, i):
+    return jax.tree.map(lambda part: jnp.asarray(part[i]), rows)
 
 
-@pytest.mark.parametrize("rows", [1, 5, 8, 12])
-def test_history_sums_are_the_dense_ones(rows):
-    rng, m, M = np.random.default_rng(0), 2, 7
-    row = rng.standard_normal((ROWS, m, m))
-    row[rows:] = 0
-    past = rng.standard_normal((ROWS, m, M))
-    past[rows:] = 0
-    kernel = lower(rng, m, rows)
-    x = rng.standard_normal((m, M))
-    np.testing.assert_allclose(
-        history.combine(blocked(row), blocked(past), rows), np.einsum("jab,jbs->as", row, past), atol=1e-12
-    )
-    np.testing.assert_allclose(
-        flat(history.correlate(jnp.asarray(x), blocked(past), rows)), np.einsum("as,jbs->jab", x, past) / M, atol=1e-12
-    )
-    np.testing.assert_allclose(
-        flat(history.chain(blocked(row), blocked(kernel, True), rows)),
-        np.einsum("lac,ljcb->jab", row, kernel),
-        atol=1e-12,
-    )
-    np.testing.assert_allclose(
-        flat(history.apply(blocked(kernel, True), blocked(row), rows)),
-        np.einsum("lac,jlbc->jab", row, kernel),
-        atol=1e-12,
-    )
-    np.testing.assert_allclose(
-        history.inner(blocked(row), blocked(row), rows), np.einsum("jab,jcb->ac", row, row), atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize("rank", [3, 8, 30])
-def test_rows_of_the_gaussian_rebuild_the_covariance(m, rank):
-    """L Lᵀ is the covariance, also where it is singular: a pivot below the threshold leaves a zero column."""
-    rng, count = np.random.default_rng(1), 10
-    factor_of = rng.standard_normal((count * m, rank))
-    covariance = (factor_of @ factor_of.T).reshape(count, m, count, m)
-    state, rows = gaussian.start(BLOCKS, B, m), []
-    for i in range(count):
-        row = np.zeros((ROWS, m, m))
-        row[:i] = covariance[i, :, :i].transpose(1, 0, 2)
-        corner = covariance[i, :, i]
-        state, new = gaussian.extend(
-            state, i, blocked(row), jnp.asarray(corner), jnp.diagonal(jnp.asarray(corner)), 1e-7
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_moments_are_dense_sums_and_their_dual_is_the_pseudo_inverse(kind):
+    functions, rng = FUNCTIONS[kind], np.random.default_rng(0)
+    rows = functions.rows(UNEVEN, "float64")
+    x = rng.standard_normal((len(UNEVEN), 2, 5))
+    running = jnp.zeros((functions.size, 2, 5))
+    for i in range(len(UNEVEN) - 1):
+        phi = values_of(functions, UNEVEN, i)
+        np.testing.assert_allclose(running, np.einsum("bj,jas->bas", phi, x[:i]), atol=1e-12)
+        gram, dual = phi @ phi.T, rows.dual[i]
+        assert np.allclose(dual, dual.T)
+        np.testing.assert_allclose(gram @ dual @ gram, gram, atol=1e-5 * max(1.0, np.abs(gram).max()))
+        np.testing.assert_allclose(dual @ gram @ dual, dual, atol=1e-5 * max(1.0, np.abs(dual).max()))
+        y = rng.standard_normal((functions.size, 2, 2))
+        np.testing.assert_allclose(
+            functions.dual(row_of(rows, i), jnp.asarray(y)), np.einsum("ab,bcd->acd", dual, y), rtol=1e-9, atol=1e-9
         )
-        rows.append(flat(new)[:count].transpose(1, 0, 2).reshape(m, count * m))
-    L = np.concatenate(rows)
-    assert np.allclose(np.triu(L, 1), 0)
-    np.testing.assert_allclose(L @ L.T, covariance.reshape(count * m, count * m), atol=1e-6 * rank)
-    assert int(state.clipped) == max(0, count * m - rank)
-    assert np.all((np.diagonal(L) > 0).sum() == min(count * m, rank))
+        running = functions.push(row_of(rows, i), running, jnp.asarray(x[i]))
 
 
-def test_probe_signs_are_orthogonal_in_a_group_and_unbiased_between_groups():
-    group = np.asarray(probes.signs(0, probes.GROUP, 512, jnp.float64))
-    np.testing.assert_array_equal(group @ group.T, 512 * np.eye(probes.GROUP))
-    many = np.asarray(probes.signs(0, 3 * probes.GROUP, 4096, jnp.float64))
-    between = (many[: probes.GROUP] @ many[probes.GROUP :].T).ravel() / np.sqrt(4096)
-    # rows of two groups meet in only as many independent ways as a group has rows, and there are two other groups
-    assert_within(np.mean(between**2) - 1, np.sqrt(2 / (2 * probes.GROUP)))
-    assert np.abs(between).max() < 6
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_shift_is_the_next_look_at_the_same_past_along_any_axis(kind):
+    functions, i = FUNCTIONS[kind], 9
+    rows = functions.rows(UNEVEN, "float64")
+    now, later = (values_of(functions, UNEVEN, k) for k in (i, i + 1))
+    np.testing.assert_allclose(functions.shift(row_of(rows, i), jnp.asarray(now)), later[:, :i], atol=1e-12)
+    np.testing.assert_allclose(functions.new(row_of(rows, i), jnp.float64), later[:, i], atol=1e-12)
+    turned = jnp.asarray(now.T[:, None, :])
+    np.testing.assert_allclose(functions.shift(row_of(rows, i), turned, 2), later.T[:i, None, :], atol=1e-12)
 
 
-def tangents(R, local):
-    """T = R − R (D/δ) T for one sample, dense: (rows·m, rows·m)."""
-    rows, m = R.shape[0], R.shape[2]
-    flat_R = R.transpose(0, 2, 1, 3).reshape(rows * m, rows * m)
-    D = np.zeros_like(flat_R)
-    for j in range(rows):
-        D[j * m : (j + 1) * m, j * m : (j + 1) * m] = local[j]
-    return np.linalg.solve(np.eye(rows * m) + flat_R @ D, flat_R).reshape(rows, m, rows, m).transpose(0, 2, 1, 3)
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_kernel_evaluates_the_functions(kind):
+    functions, at = FUNCTIONS[kind], np.array([0, 3, 17, 31])
+    rows = functions.rows(UNEVEN, "float64")
+    coefficients = np.random.default_rng(1).standard_normal((6, len(at), functions.size, 2, 2))
+    found = functions.kernel(rows, coefficients, at)
+    assert found.shape == (6, len(at), at[-1] + 1, 2, 2)
+    for k, i in enumerate(at):
+        phi = values_of(functions, UNEVEN, i)
+        np.testing.assert_allclose(found[:, k, :i], np.einsum("rbac,bj->rjac", coefficients[:, k], phi), atol=1e-11)
+        assert np.all(found[:, k, i:] == 0)
 
 
-def fill(estimator, R, local, left, i, times_local, **more):
-    """The row of an estimator at step i after all earlier steps were noted."""
-    m, M = left.shape[1], left.shape[-1]
-    state = estimator.init(BLOCKS, B, m, M, jnp.float64)
-    note = estimator.note(BLOCKS, B, m, M, jnp.float64)
-    kernel, out = blocked(R, True), None
-    for j in range(i + 1):
-        state = estimator.record(state, j, note)
-        here = response.Here(jnp.asarray(left[j]), jnp.asarray(local[j]), *(part[j] for part in more.values()))
-        out, note = estimator.row(state, j, kernel, blocked(R[j]), here, times_local)
-    return flat(out)
+def projected(functions, times, kernel):
+    """Largest error of Σ ρ φ with ρ = P Σ_j φ K over all rows, relative to the kernel's largest value."""
+    rows, worst = functions.rows(times, "float64"), 0.0
+    for i in range(1, len(times) - 1):
+        phi, wanted = values_of(functions, times, i), kernel(times[i] - times[1 : i + 1])
+        worst = max(worst, np.max(np.abs(phi.T @ (rows.dual[i] @ (phi @ wanted)) - wanted)))
+    return worst / np.max(np.abs(kernel(times)))
 
 
-@pytest.mark.parametrize("times_local", [True, False])
-def test_responses_against_dense_tangents_for_two_units(times_local):
-    """Non-commuting matrices: the order of the factors shows. Exact to rounding; probes to their sampling error."""
-    rng, m, M, i = np.random.default_rng(2), 2, 1024, 10
-    R = lower(rng, m)
-    local = 0.5 + 0.3 * rng.standard_normal((ROWS, m, m, M))
-    left = 1 + 0.5 * rng.standard_normal((ROWS, m, m, M))
-    each = np.stack([tangents(R, local[..., s])[i] for s in range(M)], axis=-1)
-    spec = "acs,jcds,jdbs->jabs" if times_local else "acs,jcbs->jabs"
-    parts = (left[i], each, local) if times_local else (left[i], each)
-    values = np.einsum(spec, *parts)
-    exact = fill(response.Exact(), R, local, left, i, times_local)
-    np.testing.assert_allclose(exact[:i], values.mean(axis=-1)[:i], atol=1e-10)
-    probed = fill(response.Probes(control=False), R, local, left, i, times_local)
-    # the noise of a probe is of the size of all the tangents of a row
-    size = np.sqrt(np.mean(np.sum(values**2, axis=(0, 1, 2)))) / np.sqrt(M)
-    assert_within(probed[:i] - exact[:i], np.full_like(exact[:i], 2 * size))
+def test_kernels_are_reproduced():
+    """Every function itself, up to the cut; the kernels of least squares, ∫ xⁱ e^{−xt} dμ, nearly so."""
+    times = np.linspace(0.0, 10.0, 201)
+    ladder = Moments(memory.ladder(10.0, 0.05))
+    for rate in ladder.rates:
+        assert projected(ladder, times, lambda lag, mu=rate: np.exp(-mu * lag)) < 5e-5
+    for delta in (0.5, 1.0, 3.0):
+        mu = marchenko_pastur(delta, 10.0)
+        for weights in (mu.weights, mu.weights * mu.nodes):
+            laplace = lambda lag, mu=mu, w=weights: np.exp(-np.multiply.outer(lag, mu.nodes)) @ w  # noqa: E731
+            assert projected(ladder, times, laplace) < 5e-3, delta
+            assert projected(memory.denser(ladder), times, laplace) < 2e-4, delta
 
 
-def test_controlled_probes_are_exact_for_constant_slopes():
-    """Square loss: T varies with Z, but nothing is left to probe; the mean response is known."""
-    rng, m, M, i, delta, dt = np.random.default_rng(3), 2, 256, 9, 2.0, 0.1
-    R, slope = lower(rng, m), rng.standard_normal((m, m))
-    Z = dt + 0.3 * rng.standard_normal((ROWS, M))
-    local = slope[None, :, :, None] * Z[:, None, None, :] / delta
-    left = np.broadcast_to(slope[None, :, :, None], local.shape)
-    more = {
-        "mean_left": [jnp.asarray(slope)] * ROWS,
-        "share": jnp.asarray(Z / delta),
-        "mean_share": [dt / delta] * ROWS,
+def test_an_oscillating_kernel_needs_pairs():
+    times = np.linspace(0.0, 20.0, 201)
+
+    def kernel(lag):
+        return np.exp(-0.1 * lag) * np.mean(np.cos(np.multiply.outer(lag, np.linspace(0.6, 1.7, 40))), axis=-1)
+
+    omegas = 1.7 * (np.arange(8) + 0.5) / 8
+    ladder = memory.ladder(20.0, 0.1)
+    assert projected(Moments(ladder), times, kernel) > 0.01
+    assert projected(Moments(ladder, (), tuple((0.1, float(w)) for w in omegas)), times, kernel) < 1e-3
+
+
+def test_ladders_are_shared_within_a_range_of_lengths():
+    assert memory.ladder(2.5, 0.05) == memory.ladder(32.0, 0.05)
+    assert memory.ladder(2.0, 0.05) != memory.ladder(2.5, 0.05)
+    one = Moments(memory.ladder(3.0, 0.05))
+    other = memory.shifted(one)
+    assert one == other  # of one shape: one program
+    assert hash(one) == hash(other)
+    assert not np.any(np.isclose(one.rates, other.rates))
+    assert memory.denser(one).size == 2 * one.size - 1
+
+
+# --- noise ---
+
+
+def mixed(x, seeds, role=0):
+    """Q x for several draws of the signs."""
+    out = []
+    for seed in seeds:
+        start = noise.draw(logistic(), one_group(logistic()), x.shape[-1], seed, "float64", weights=False)
+        out.append(np.asarray(noise.mix(jnp.asarray(start.signs[role, 0]), jnp.asarray(x))))
+    return np.stack(out)
+
+
+@pytest.mark.parametrize("samples", [256, 512])
+def test_mixing_is_orthogonal(samples):
+    (Q,) = mixed(np.eye(samples), [3])
+    np.testing.assert_allclose(Q @ Q.T, np.eye(samples), atol=1e-12)
+
+
+@pytest.mark.parametrize("live", [1, 3, 512], ids=["one jump", "three jumps", "all"])
+def test_mixed_samples_are_gaussian(live):
+    """Even where one sample alone has jumped: fourth moment and distribution function of the entries of Q x."""
+    samples, rng = 512, np.random.default_rng(0)
+    x = np.zeros(samples)
+    x[rng.choice(samples, live, replace=False)] = rng.exponential(size=live) + 0.5
+    x *= np.sqrt(samples / np.sum(x**2))
+    values = mixed(x, range(40)).ravel()
+    assert np.mean(values**2) == pytest.approx(1.0)
+    # entries of a row of Q are not quite independent: the fourth moment is off by O(1/√M)
+    assert_within(np.mean(values**4) - 3, np.sqrt(96 / values.size) + 0.02)
+    assert stats.kstest(values, "norm").statistic < 1.95 / np.sqrt(values.size) + 0.01
+
+
+def test_roles_groups_and_seeds_mix_independently():
+    samples, rng = 1024, np.random.default_rng(1)
+    x = rng.standard_normal(samples)
+    x *= np.sqrt(samples / np.sum(x**2))
+    views = [*mixed(x, [1, 2]), mixed(x, [1], role=1)[0], mixed(x, [1], role=2)[0], x]
+    together = np.array(views) @ np.array(views).T / samples
+    off = together[~np.eye(len(views), dtype=bool)]
+    assert_within(off, 1 / np.sqrt(samples))
+
+
+def test_off_is_orthogonal_and_keeps_the_size_on_average():
+    rng, samples = np.random.default_rng(2), 64
+    basis = np.linalg.qr(rng.standard_normal((samples, 6)))[0].T * np.sqrt(samples)
+    basis = np.concatenate([basis, np.zeros((1, samples))])  # a direction that is not there
+    x = rng.standard_normal((20_000, samples))
+    out = np.asarray(noise.off(jnp.asarray(basis), jnp.asarray(x)))
+    np.testing.assert_allclose(out @ basis.T, 0, atol=1e-10)
+    size = np.mean(out**2, axis=1)
+    assert_within(size.mean() - 1, size.std() / np.sqrt(len(size)))
+
+
+@pytest.mark.parametrize("law", [sl.Normal(0.3), sl.Normal(0.0), sl.Uniform(-0.2, 0.8), sl.Point(0.5)])
+def test_draws_of_a_replica(law):
+    """Coordinates of (w_0, w*) orthonormal, to 1 and z as well; exact moments of Gaussian z; (θ⁰, θ*) of their Gram."""
+    problem = logistic(noise=law, init=sl.Normal(0.7), teacher=sl.SparseNormal(0.2, 2.0))
+    groups, samples = one_group(problem), 512
+    start = noise.draw(problem, groups, samples, 7, "float64", weights=True)
+    varies = np.std(start.z) > 1e-9
+    size = np.ones(4)
+    size[3] = varies
+    np.testing.assert_allclose(start.basis @ start.basis.T / samples, np.diag(size), atol=1e-12)
+    np.testing.assert_allclose(start.basis[2], 1.0, atol=1e-12)
+    if varies:
+        np.testing.assert_allclose(np.abs(np.corrcoef(start.basis[3], start.z)[0, 1]), 1.0, atol=1e-12)
+    if isinstance(law, sl.Normal):
+        np.testing.assert_allclose([start.z.mean(), np.mean(start.z**2)], [0.0, law.scale**2], atol=1e-12)
+    weights = groups.root[0] @ start.coordinates[0]
+    np.testing.assert_allclose(weights @ weights.T / samples, problem.gram(), atol=1e-10)
+    np.testing.assert_allclose(np.mean(start.r_star**2), problem.gram()[1, 1], atol=1e-10)
+    # still sparse, but for what is taken off to make them orthogonal
+    assert np.mean(np.abs(weights[1]) < 0.15) == pytest.approx(0.8, abs=0.08)
+
+
+increments, step = jax.jit(noise.increments), jax.jit(march.step)
+
+
+@jax.jit
+def view_of(system, x, start, state):
+    return system.weights.view(system, x, start, state.weights, state.data.forces)
+
+
+def tiny(problem, algorithm, samples, steps, *, dt=0.1, kept=None, weights=None, dtype="float64", **more):
+    """A system and its level, for marches by hand."""
+    times = np.linspace(0.0, dt * steps, steps + 1)
+    kept = Dense(steps + 2) if kept is None else kept
+    rule = Explicit() if algorithm.discrete else Implicit()
+    system = System(problem, algorithm, one_group(problem), samples, memory=kept, weights=weights or Linear(),
+                    tangents=Tangents(), rule=rule, dtype=dtype, **more)  # fmt: skip
+    start = noise.draw(problem, system.groups, samples, 5, dtype, weights=weights is not None)
+    return system, jax.tree.map(jnp.asarray, start), times
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [sl.GradientFlow(), sl.SGF(0.7), sl.SGD(0.7), sl.SGF(0.4, sl.PowerDecay(1.0, 1.0)), sl.ShuffledSGD(0.25)],
+    ids=lambda a: type(a).__name__,
+)
+def test_increments_of_coarse_grids_add_up_the_fine_ones(algorithm):
+    system, start, times = tiny(logistic(), algorithm, 256, 16)
+    totals = {}
+    for stride in (1, 2, 4):
+        level = plan.level(times, stride, system.memory, "float64")
+        state = data_side.init(system, start).increments
+        rows = []
+        for i in range(len(level.times)):
+            state, Z, _ = increments(system, state, start, row_of(level.steps, i))
+            rows.append(np.asarray(Z))
+        totals[stride] = np.stack(rows)[: 16 // stride]
+    for stride in (2, 4):
+        added = totals[1].reshape(-1, stride, 256).sum(axis=1)
+        np.testing.assert_allclose(totals[stride], added, rtol=1e-6, atol=1e-6)
+    assert totals[1].mean() == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize("algorithm", [sl.ShuffledSGD(0.5), sl.PersistentSGD(0.3, 0.5)], ids=["shuffled", "persistent"])
+def test_expected_is_the_mean_given_the_past(algorithm):
+    """Z − E[Z | past] has mean zero whatever was expected and whatever happened before; over all, E Z = γ."""
+    count, delta, dt = 200_000, 1.5, 0.1
+    state = algorithm.start_increments(jax.random.key(0), (count,), delta)
+    past = []
+    for i in range(20):
+        expected = np.asarray(algorithm.expected(state, i * dt, dt, delta), dtype=float)
+        state, Z = algorithm.increments(state, jax.random.key(100 + i), i * dt, dt, delta)
+        surprise = np.asarray(Z, dtype=float) - expected
+        assert_within(surprise.mean(), surprise.std() / np.sqrt(count) + 1e-6)
+        assert_within(expected.mean() - dt, expected.std() / np.sqrt(count) + 1e-6)
+        for known in np.unique(np.round(expected, 5)):  # Markov: few different values
+            these = surprise[np.abs(expected - known) < 1e-4]
+            if len(these) > 1000:
+                assert_within(these.mean(), these.std() / np.sqrt(len(these)) + 1e-4)
+        for before in past[-4:]:
+            product = surprise * before
+            assert_within(product.mean(), product.std() / np.sqrt(count) + 1e-6)
+        past.append(np.asarray(Z, dtype=float) - dt)
+
+
+# --- the data side ---
+
+
+def erf(x):
+    return jax.scipy.special.erf(x / jnp.sqrt(2.0))
+
+
+COMMITTEE = sl.Problem(
+    loss=sl.TwoLayer(erf), labels=sl.TwoLayerLabels(erf), penalty=sl.Ridge(0.1), sample_ratio=1.5,
+    teacher=sl.Normal(1.0), init=sl.Normal(0.6), width=2, teacher_width=2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", [sl.SGD(0.6), sl.ShuffledSGD(0.4)], ids=["fresh", "shuffled"])
+def test_tangents_are_the_derivatives_of_every_sample(algorithm):
+    """H and 𝓡 against jax.jacobian of r_i with respect to perturbations of all w_j, width 2, kernels not symmetric."""
+    steps, M = 6, 16
+    system, start, times = tiny(COMMITTEE, algorithm, M, steps, dt=0.3, kernels=True)
+    level = plan.level(times, 1, system.memory, "float64")
+    delta, state = COMMITTEE.sample_ratio, march.init(system, start)
+    kept = []
+    for i in range(steps + 1):
+        x = row_of(level.steps, i)
+        view = view_of(system, x, start, state)
+        _, Z, expected = increments(system, state.data.increments, start, x)
+        q = data_side.combine(-view.rho / delta, state.data.tangents)  # (m, n, m, M)
+        state, seen = step(system, start, state, x)
+        weight = np.ones(M) if expected is None else np.asarray(expected)
+        kept.append((view.w, np.asarray(view.rho), Z, np.asarray(q), np.asarray(seen["response"]), weight))
+    w, rho, Z = (jnp.stack([row[k] for row in kept]) for k in range(3))
+
+    def path(extra, s):
+        """r and ℓ of sample s at all steps with w moved by `extra`, (steps, m)."""
+        F, r, ell = [], [], []
+        for i in range(steps + 1):
+            past = sum((rho[i, j] @ F[j] for j in range(i)), start=jnp.zeros(2))
+            here = w[i, :, s] + extra[i] - past / delta
+            force = jax.grad(lambda v: sl.problem.fields.loss(COMMITTEE, v, start.r_star[:, s], start.z[s]))(here)
+            r.append(here)
+            ell.append(force)
+            F.append(Z[i, s] * force)
+        return jnp.stack(r), jnp.stack(ell)
+
+    slopes = jax.jit(jax.vmap(jax.jacfwd(path), in_axes=(None, 0)))(jnp.zeros((steps + 1, 2)), jnp.arange(M))
+    moved = [(slopes[0][s], slopes[1][s]) for s in range(M)]
+    for i in range(1, steps + 1):
+        for s in range(M):
+            # ∂r_i/∂w_j, (m, j, m)
+            np.testing.assert_allclose(kept[i][3][:, :i, :, s], moved[s][0][i][:, :i], atol=1e-10)
+        mean = np.mean([kept[i][5][s] * np.asarray(moved[s][1][i][:, :i]) for s in range(M)], axis=0)
+        np.testing.assert_allclose(kept[i][4][:i], mean.transpose(1, 0, 2), atol=1e-10)
+
+
+def heavy_ball(friction=0.7):
+    return sl.Problem(
+        loss=sl.VectorField(
+            lambda r, r_star, z: jnp.stack([0.0 * r[0], jnp.tanh(r[0] - r_star - z)]),
+            loss=lambda r, y: 0.5 * (r[0] - y) ** 2, predict=lambda r: r[0],
+        ),
+        penalty=sl.VectorField(lambda theta: jnp.stack([-theta[1], friction * theta[1] + 0.01 * theta[0]])),
+        sample_ratio=3.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.3), width=2, teacher_width=1,
+    )  # fmt: skip
+
+
+CASES = {
+    "gradient flow": (logistic(), sl.GradientFlow()),
+    "SGF": (logistic(), sl.SGF(1.0)),
+    "SGD": (logistic(0.7), sl.SGD(1.0)),
+    "shuffled": (logistic(), sl.ShuffledSGD(0.6)),
+    "proportional": (square(), sl.ProportionalSGD(0.4)),
+    "persistent": (logistic(), sl.PersistentSGD(0.3, 0.5)),
+    "width 3": (dataclasses.replace(COMMITTEE, width=3), sl.SGD(0.3)),
+    "jumping schedule": (logistic(schedule=sl.Schedule(lambda t: jnp.where(t < 1.4, 1.0, 0.2))), sl.SGD(0.5)),
+    "momentum": (heavy_ball(), sl.SGD(0.4)),
+    "particles": (logistic(penalty=sl.SmoothL1(0.3, 0.2), teacher=sl.SparseNormal(0.2, 2.0)), sl.SGD(0.5)),
+    "particles, shuffled": (logistic(penalty=sl.Quartic(0.3)), sl.ShuffledSGD(0.6)),
+}
+QUICK = ("SGD", "proportional", "jumping schedule", "momentum", "particles")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])
+def test_moments_follow_the_whole_past(name):
+    """The same random numbers with the whole past kept: curves to 2e-3, and no further than the reported error says."""
+    problem, algorithm = CASES[name]
+    words = {"t_max": 3.0, "dt": 0.1, "samples": 2048, "replicas": 4, "extrapolate": None}
+    if algorithm.discrete:
+        words["dt"] = 0.5  # γ·curvature near 2
+        words["t_max"] = 12.0
+    few, whole = (sl.solve(problem, algorithm, memory=kept, **words) for kept in ("moments", "dense"))
+    assert few.about["options"]["memory"] == "moments"
+    for curve in ("train_loss", "norm", "overlap"):
+        gap, size = np.abs(few[curve] - whole[curve]), np.max(np.abs(whole[curve]))
+        assert np.max(gap) < 2e-3 * size, curve
+        # (8 + 6 + 1)/3: what extrapolation makes of errors; short coarse grids hide the smallest ones
+        assert np.all(gap <= 5 * few[f"{curve}_projection_error"] + 1e-3 * size), curve
+
+
+# --- the weight side ---
+
+
+def test_particles_respond_as_linear_weights_under_a_quadratic_penalty():
+    """The regression of particles on their noise finds exactly the response of linear weights, step by step."""
+    problem = logistic(ridge=0.4, init=sl.Normal(0.5))
+    system, start, times = tiny(problem, sl.SGD(0.8), 256, 20, weights=Particles())
+    level = plan.level(times, 1, system.memory, "float64")
+    state, linear = march.init(system, start), None
+    for i in range(21):
+        x = row_of(level.steps, i)
+        view = view_of(system, x, start, state)
+        linear = system.memory.dual(x.memory, state.weights.mean.Y[0])
+        np.testing.assert_allclose(view.own[0], linear, atol=1e-9)
+        state, _ = step(system, start, state, x)
+    assert np.asarray(linear)[0, 0, 0] < 0.9  # it has moved
+
+
+def test_particles_and_linear_weights_agree_at_any_temperature():
+    """Both sides on the same problem, many samples: norm and overlap."""
+    problem, found = logistic(ridge=0.4, init=sl.Normal(0.5)), []
+    for weights in (Linear(), Particles()):
+        runs = []
+        for seed in range(8):
+            system, start, times = tiny(problem, sl.SGF(0.8), 512, 20, weights=weights, dtype="float32")
+            start = noise.draw(problem, system.groups, 512, 50 + seed, "float32", weights=True)
+            level = plan.level(times, 1, system.memory, "float32")
+            seen = jax.jit(march.trace)(system, start, level.steps)
+            runs.append([np.asarray(seen["norm"])[::5, 0, 0], np.asarray(seen["overlap"])[::5, 0, 0]])
+        found.append(np.array(runs))
+    (a, b), (e, f) = (np.mean(found, axis=1), np.std(found, axis=1, ddof=1) / np.sqrt(8))
+    assert_within((a - b)[:, 1:], np.hypot(e, f)[:, 1:], trials=8)
+
+
+# --- time steps ---
+
+
+@pytest.mark.parametrize("gamma", [0.02, 0.5])
+def test_integrator_on_a_linear_penalty(gamma):
+    """Explicit 1 − γΛ, implicit (1 + γΛ)⁻¹ with Λ at the end of the step; particles take the same step."""
+    stiff = np.array([[0.5, 0.3], [-0.2, 1.0]])
+    field = sl.VectorField(lambda theta, t: (1 + t) * (jnp.asarray(stiff) @ theta))
+    problem = dataclasses.replace(COMMITTEE, penalty=field)
+    theta, change = np.random.default_rng(0).standard_normal((2, 2, 50))
+    at, one = 0.4, np.eye(2)
+    wanted = {
+        Explicit(): (one - gamma * 1.4 * stiff, one),
+        Implicit(): (one, np.linalg.inv(one + gamma * (1.4 + gamma) * stiff)),
     }
-    found = fill(response.Probes(control=True), R, local, left, i, True, **more)
-    T = tangents(R, np.broadcast_to(slope * dt / delta, (ROWS, m, m)))[i]
-    np.testing.assert_allclose(found[:i], np.einsum("ac,jcd,db->jab", slope, T, slope * dt / delta)[:i], atol=1e-12)
+    for rule, (before, after) in wanted.items():
+        linear = rule.linear(problem, at, gamma)
+        np.testing.assert_allclose(linear.before, before, atol=1e-12)
+        np.testing.assert_allclose(linear.after, after, atol=1e-12)
+        moved, slopes = rule.move(problem, at, gamma, jnp.asarray(theta), jnp.asarray(change))
+        np.testing.assert_allclose(moved, after @ (before @ theta + change), atol=1e-10)
+        for s in (0, 49):
+            np.testing.assert_allclose(np.broadcast_to(slopes.before, (2, 2, 50))[..., s], before, atol=1e-10)
+            np.testing.assert_allclose(np.broadcast_to(slopes.after, (2, 2, 50))[..., s], after, atol=1e-10)
 
 
-def test_normals_are_orthonormal_and_coupled_between_grids():
-    key, M = jax.random.key(0), 512
-    basis = jnp.ones((1, M))
-    fine = jnp.arange(100.0)
+@pytest.mark.parametrize("gamma", [0.05, 0.5])
+def test_integrator_on_a_nonlinear_penalty(gamma):
+    """h = λθ³: θ − γλθ³ + c, and the real root of x + γλx³ = θ + c (Cardano); slopes are derivatives of the step."""
+    strength = 0.4
+    problem = logistic(penalty=sl.Quartic(strength))
+    theta, change = np.random.default_rng(1).standard_normal((2, 1, 200))
+    p, target = 1 / (gamma * strength), theta + change
+    root = np.sqrt(target**2 * p**2 / 4 + p**3 / 27)
+    exact = np.cbrt(target * p / 2 + root) + np.cbrt(target * p / 2 - root)
+    moved, slopes = Implicit().move(problem, 0.0, gamma, jnp.asarray(theta), jnp.asarray(change))
+    np.testing.assert_allclose(moved, exact, atol=1e-7)
+    np.testing.assert_allclose(slopes.after[0], 1 / (1 + 3 * gamma * strength * exact**2), atol=1e-6)
+    moved, slopes = Explicit().move(problem, 0.0, gamma, jnp.asarray(theta), jnp.asarray(change))
+    np.testing.assert_allclose(moved, theta - gamma * strength * theta**3 + change, atol=1e-12)
+    np.testing.assert_allclose(slopes.before[0], 1 - 3 * gamma * strength * theta**2, atol=1e-12)
 
-    def drawn(stride, blocks=2):
-        normals = jnp.zeros((blocks, B, 1, M))
-        for i in range(0, blocks * B, B):
-            normals = noise.draw_block(key, noise.Grid(fine, stride), basis, normals, i)
-        return np.asarray(normals).reshape(-1, M)
 
-    for stride in (1, 2):
-        rows = drawn(stride)
-        np.testing.assert_allclose(rows @ rows.T / M, np.eye(len(rows)), atol=1e-9)
-        np.testing.assert_allclose(rows.mean(axis=1), 0, atol=1e-9)
-    one, two = drawn(1), drawn(2, 1)
-    together = (one[0::2] + one[1::2]) / np.sqrt(2)
-    assert np.all(np.einsum("is,is->i", together, two) / M > 0.95)  # both are orthogonalised, so not equal
+def test_extrapolation_removes_two_orders():
+    """f(γ) = f + c₁γ + c₂γ² with c's smooth in time: three grids give f, two leave −2c₂γ²."""
+    fine = np.linspace(0.0, 4.0, 65)
+    grids, gamma = [fine[::s] for s in (1, 2, 4)], 0.1
+
+    def at(t, size):
+        # the differences of grids are polynomials of degree ≤ 1 in time, which interpolation keeps
+        return (np.sin(t) + (1 + t) * size + (2 - t) * size**2)[None] * np.array([[1.0], [2.0]])
+
+    values = [at(grid, gamma * s) for grid, s in zip(grids, (1, 2, 4), strict=True)]
+    record = np.array([0, 3, 10, 64])
+    found = extrapolation.limit(values, grids, fine[record], record)
+    exact = np.sin(fine[record])[None] * np.array([[1.0], [2.0]])
+    np.testing.assert_allclose(found.best, exact, atol=1e-12)
+    left = -2 * (2 - fine[record]) * gamma**2 * np.array([[1.0], [2.0]])
+    np.testing.assert_allclose(found.lower - exact, left, atol=1e-12)
+    np.testing.assert_allclose(extrapolation.limit(values[:2], grids[:2], fine[record], record).best, found.lower)
+    alone = extrapolation.limit(values[:1], grids[:1], fine[record], record)
+    assert np.array_equal(alone.best, alone.lower)
+    assert np.all(extrapolation.step_error(found) >= np.abs((found.best - found.lower).mean(axis=0)) - 1e-15)
 
 
 @pytest.mark.parametrize("rate", [0.03, 1.0, 7.9, 20.0])

@@ -101,7 +101,7 @@ def paper_figure(size: Size = FULL, seed: int = 0, progress: bool | None = None)
     for index, tau in enumerate(size.temperatures):
         # A stream of its own for everything that is drawn.
         seeds = [4 * (seed * len(TEMPERATURES) + index) + k for k in range(4)]
-        theory = {"times": times, "dt": size.dt, "samples": size.samples, "extrapolate": True, "dtype": "float32"}
+        theory = {"times": times, "dt": size.dt, "samples": size.samples}
         finite = {"dim": size.dim, "trials": size.trials, "times": times}
         sgd, sgf = SGD(tau, batch_size=BATCH_SIZE), SGF(tau)
         runs = simulate(problem, sgd, seed=seeds[0], progress=progress, **finite)

@@ -84,10 +84,7 @@ def _limit(setting: Setting, algorithm: Algorithm, samples: int, progress: bool 
     """DMFT at finite δ, its limit at infinite δ."""
     if setting.problem.infinite_data:
         return online(setting.problem, algorithm, t_max=T_MAX, progress=progress)
-    return solve(
-        setting.problem, algorithm, t_max=T_MAX, dt=0.1, samples=samples, extrapolate=True, dtype="float32", seed=1,
-        progress=progress,
-    )  # fmt: skip
+    return solve(setting.problem, algorithm, t_max=T_MAX, dt=0.1, samples=samples, seed=1, progress=progress)
 
 
 def _proportional(setting: Setting, samples: int, progress: bool | None) -> Solution:
@@ -99,10 +96,8 @@ def _proportional(setting: Setting, samples: int, progress: bool | None) -> Solu
         step = setting.temperature * setting.problem.sample_ratio * fraction / (1 - fraction)
     if setting.problem.infinite_data:
         step = BATCH_STEP  # any: the solver refuses, and says why
-    return solve(
-        setting.problem, ProportionalSGD(fraction), t_max=T_MAX + step, dt=step, samples=samples, dtype="float32",
-        seed=1, progress=progress,
-    )  # fmt: skip
+    algorithm = ProportionalSGD(fraction)
+    return solve(setting.problem, algorithm, T_MAX + step, dt=step, samples=samples, seed=1, progress=progress)
 
 
 FRAMEWORKS: dict[str, Callable[[Setting, int, bool | None], Solution]] = {
@@ -256,7 +251,7 @@ def gap(problem: Problem, temperature: float, size: Size, seed: int = 0, progres
     times, curves, finite = np.linspace(0.5, T_MAX, 12), [], []
     for algorithm in (SGD(temperature, batch_size=2), SGF(temperature)):
         law = solve(problem, algorithm, times=np.concatenate([[0.0], times]), dt=0.1, samples=size.gap_samples,
-                    extrapolate=True, dtype="float32", seed=seed, progress=progress)  # fmt: skip
+                    seed=seed, progress=progress)  # fmt: skip
         copies = law.copies("train_error")
         assert copies is not None
         curves.append(copies[:, 1:].mean(axis=1))

@@ -39,8 +39,8 @@ seed = 0
 SIMULATE_KEYS = ("t_max", "times", "dim", "trials", "seed", "dt", "entries", "snapshots", "test_samples", "dtype")
 LEAST_SQUARES_KEYS = ("t_max", "times", "kernels")
 ONLINE_KEYS = ("t_max", "times", "seed", "samples", "replicas", "particles")
-DMFT_KEYS = ("t_max", "times", "dt", "seed", "samples", "replicas", "extrapolate", "response", "kernels", "snapshots")
-DMFT_KEYS += ("dtype", "method", "damping", "iterations")
+DMFT_KEYS = ("t_max", "times", "dt", "seed", "samples", "replicas", "extrapolate", "response", "memory", "kernels")
+DMFT_KEYS += ("snapshots", "dtype", "method", "damping", "iterations")
 RUN_KEYS = tuple(dict.fromkeys(SIMULATE_KEYS + LEAST_SQUARES_KEYS + ONLINE_KEYS + DMFT_KEYS))
 
 

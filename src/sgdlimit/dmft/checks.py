@@ -147,7 +147,9 @@ def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
 WORDS = {"response": ("exact", "paper"), "method": ("march", "fixed-point"), "memory": ("auto", "moments", "dense")}
 
 
-def check_choices(problem: Problem, algorithm: Algorithm, extrapolate: Any, kernels: Any, words: dict[str, Any]) -> None:
+def check_choices(
+    problem: Problem, algorithm: Algorithm, extrapolate: Any, kernels: Any, words: dict[str, Any]
+) -> None:
     """Refuse combinations that have no meaning."""
     flag("kernels", kernels)
     if problem.infinite_data:
@@ -171,7 +173,9 @@ def check_memory(system: System, replicas: int) -> None:
 
     if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
         return
-    start = Start(*(jax.ShapeDtypeStruct(shape, system.dtype) for shape in _start_shapes(system)), key=jax.random.key(0))
+    start = Start(
+        *(jax.ShapeDtypeStruct(shape, system.dtype) for shape in _start_shapes(system)), key=jax.random.key(0)
+    )
     shapes = jax.eval_shape(lambda own: march.init(system, own), start)
     total = 3 * replicas * sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))
     memory = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

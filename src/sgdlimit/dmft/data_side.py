@@ -16,7 +16,6 @@ from . import noise
 from .memory import Dense
 from .system import Start, Step, System
 
-
 FIRST = 2**31 - 1
 """Folded into the key for the state of the increments; no step has this number."""
 
@@ -56,6 +55,13 @@ class Local(NamedTuple):
     """∇²ℓ, (m, m, m, M), where the response needs it."""
 
 
+def combine(coefficients: Any, past: Any) -> Any:
+    """Σ_{n,b} coefficients[n, a, b] past[n, b, …]: one plain matrix product, whatever follows."""
+    n, a, b = coefficients.shape
+    rows = coefficients.transpose(1, 0, 2).reshape(a, n * b)
+    return (rows @ past.reshape(n * b, -1)).reshape(a, *past.shape[2:])
+
+
 def along(matrices: Any, x: Any) -> Any:
     """Σ_b matrices[a, b, s] x[b, …, s], sample by sample.
 
@@ -87,7 +93,7 @@ class Tangents:
         """Moments ξ_b = E[∇ℓ q_b] of 𝓡(i, ·), (n, m, m) in double precision, and the next H."""
         memory, m = system.memory, system.problem.width
         delta = jnp.asarray(system.problem.sample_ratio, H.dtype)
-        q = jnp.einsum("nab,nbkcs->akcs", -rho.astype(H.dtype) / delta, H)
+        q = combine(-rho.astype(H.dtype) / delta, H)
         xi = jnp.einsum("oas,akcs->koc", here.weighted, q).astype(jnp.float64) / system.samples
         u = memory.new(step.memory, H.dtype)
         path = memory.shift(step.memory, q, 1) + (u[None, :, None] * jnp.eye(m, dtype=H.dtype)[:, None, :])[..., None]
@@ -149,9 +155,7 @@ def step(
         force=F,
     )
     chosen = observables.on_samples(problem) | dict(system.metrics)
-    seen = {
-        f"train_{name}": jnp.mean(_each(fn)(r, r_star, start.z)).astype(jnp.float64) for name, fn in chosen.items()
-    }
+    seen = {f"train_{name}": jnp.mean(_each(fn)(r, r_star, start.z)).astype(jnp.float64) for name, fn in chosen.items()}
     size = slope[0, 0] if m == 1 else jnp.sqrt(jnp.sum(slope**2, axis=(0, 1)))
     seen |= {"Gamma": gamma, "steepest": jnp.max(jnp.abs(size)).astype(jnp.float64)}
     if system.kernels:

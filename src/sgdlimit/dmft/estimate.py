@@ -49,7 +49,9 @@ def label(job: Job, found: Marched, extrapolate: bool, test: bool = True) -> Lab
         return out
 
     names = [name for name in records[0].values if name not in kernels.KEPT and name != "steepest"]
-    limits = {name: at_limit(name) for name in names} if len(at) else {name: _nothing(records[0], name) for name in names}
+    limits = (
+        {name: at_limit(name) for name in names} if len(at) else {name: _nothing(records[0], name) for name in names}
+    )
     if len(at):
         limits |= _test(found, limits)
         if found.system.kernels:
@@ -67,7 +69,7 @@ def label(job: Job, found: Marched, extrapolate: bool, test: bool = True) -> Lab
         estimate = Estimate(value, stderr, step, projection, None if two else part.best)
         variables |= statistics.variables(name, dims(name), estimate)
         if (name in JUDGED or name in ("test_loss", "test_error")) and value.size:
-            scale = scales.get(name, np.max(np.abs(value), initial=1e-30))
+            scale = scales.get(name) or float(np.max(np.abs(value), initial=1e-30))
             worst = {"step": max(worst["step"], float(np.max(step)) / scale),
                      "stderr": max(worst["stderr"], float(np.max(stderr)) / scale)}  # fmt: skip
     unit = np.arange(problem.width)
@@ -120,7 +122,7 @@ def _test(found: Marched, limits: dict[str, Limit]) -> dict[str, Limit]:
     The points are the samples' own (w_0, w*, z): evenly spread, with exact second moments.
     """
     system = found.system
-    g, m, k, M = system.shape
+    _, m, k, M = system.shape
     count = min(M, MOST_NODES)
     basis = np.concatenate([np.asarray(start.basis, dtype=np.float64) for start in found.starts])
     z = np.concatenate([np.asarray(start.z, dtype=np.float64) for start in found.starts])
@@ -130,7 +132,9 @@ def _test(found: Marched, limits: dict[str, Limit]) -> dict[str, Limit]:
     twice = not np.array_equal(limits["norm"].best, limits["norm"].lower)
 
     def seen(order: int, every: int) -> dict[str, np.ndarray]:
-        moments = (jnp.asarray(np.moveaxis(limits[name][order][:, ::every], 0, 1)) for name in ("fresh_norm", "fresh_overlap"))
+        moments = (
+            jnp.asarray(np.moveaxis(limits[name][order][:, ::every], 0, 1)) for name in ("fresh_norm", "fresh_overlap")
+        )
         averages = observe(system.problem, nodes, *moments, system.metrics)
         return {name: np.asarray(value, dtype=np.float64).T for name, value in averages.items()}
 
@@ -147,7 +151,12 @@ def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
     """At the recorded times, which all grids share."""
     parts = [
         kernels.two_time(
-            part.values, found.system.groups, found.system.memory, level.steps.memory, level.steps.dt, at // level.stride
+            part.values,
+            found.system.groups,
+            found.system.memory,
+            level.steps.memory,
+            level.steps.dt,
+            at // level.stride,
         )
         for level, part in zip(found.levels, found.records, strict=True)
     ]

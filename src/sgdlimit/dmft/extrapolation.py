@@ -36,20 +36,23 @@ def limit(values: list[np.ndarray], grids: list[np.ndarray], times: np.ndarray, 
     plain = values[0][:, at]
     if len(values) == 1:
         return Limit(plain, plain)
-    first = onto(_common(values[0], values[1]), grids[1], times)
+    gap = _common(values[0], values[1])
+    first = onto(gap, grids[1][: gap.shape[1]], times)
     if len(values) == 2:
         return Limit(plain + first, plain)
-    second = onto(_common(values[1], values[2]), grids[2], times)
+    gap = _common(values[1], values[2])
+    second = onto(gap, grids[2][: gap.shape[1]], times)
     return Limit(plain + (5 * first - second) / 3, plain + first)
 
 
 def _common(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
-    """f(γ) − f(2γ) at the times of the coarser grid."""
-    return fine[:, ::2][:, : coarse.shape[1]] - coarse
+    """f(γ) − f(2γ) at the times of the coarser grid that both reached."""
+    count = min((fine.shape[1] + 1) // 2, coarse.shape[1])
+    return fine[:, : 2 * count : 2] - coarse[:, :count]
 
 
 def step_error(found: Limit, time_axes: int = 1) -> np.ndarray:
-    """The distance on average over replicas, the largest within a few times of each: where they cross it is not zero."""
+    """The distance on average over replicas, the largest nearby: where the two happen to cross it is not zero."""
     gap = np.abs((found.best - found.lower).mean(axis=0))
     for axis in range(time_axes):
         gap = np.moveaxis(_widest(np.moveaxis(gap, axis, 0)), 0, axis)

@@ -1,9 +1,9 @@
 """What is random: the samples' own draws, the increments, and the Gaussian noise, by mixing the samples.
 
-`Points`: coordinates of (w_0, w*) and z, evenly spread, with exact second moments. `increments` live on the finest grid;
+`draw`: coordinates of (w_0, w*) and z, evenly spread, with exact second moments. `increments` live on the finest grid;
 a coarser one adds them up, so that grids of different steps see the same noise. `mix` is a fixed orthogonal map Q of the
-samples: ΔU = Q F/√δ has exactly the sample covariance of F at all pairs of times, is Gaussian since every entry is a sum
-over all samples, and needs no factor of a covariance. Only Q is ever applied, never Qᵀ, so no reaction term appears.
+samples: ΔU = Q F/√δ has exactly the sample covariance of F at all pairs of times, is Gaussian since every entry is a
+sum over all samples, and needs no factor of a covariance. Only Q is applied, never Qᵀ: no reaction term appears.
 """
 
 import math
@@ -26,7 +26,7 @@ ROUNDS = 2
 
 
 def draw(problem: Problem, groups: Groups, samples: int, seed: int, dtype: str, weights: bool) -> Start:
-    """One replica's draws, on the host: scrambled Sobol points for (w_0, w*, z), signs, and (θ⁰, θ*) where asked for."""
+    """One replica's draws, on the host: scrambled Sobol points for (w_0, w*, z), signs, (θ⁰, θ*) where asked for."""
     from scipy.special import ndtri
     from scipy.stats import qmc
 

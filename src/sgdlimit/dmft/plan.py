@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import grid
 from ..algorithms import Algorithm
-from ..errors import real, reject
+from ..errors import reject
 from ..limits.spectrum import marchenko_pastur
 from ..problem import Problem
 from . import memory
@@ -39,17 +39,21 @@ class Steps(NamedTuple):
     record: np.ndarray
 
 
-def steps(algorithm: Algorithm, t_max: Any, times: Any, dt: float | None, limit: float, aligned: bool) -> Steps:
+def steps(
+    algorithm: Algorithm, t_max: Any, times: Any, dt: float | None, limit: float, aligned: bool, halvings: int = 0
+) -> Steps:
     """Uniform steps ≤ dt up to t_max, or through the recorded `times`; `aligned`: recorded times on the coarsest grid.
 
-    limit: the step that the problem's curvature allows at most, where the user names none.
+    limit: the step that the problem's curvature allows at most, where the user names none; then halved as often as told.
     """
     wanted = grid.resolve(t_max, times)
     last = float(wanted[-1])
-    size = min(DEFAULT_STEP, limit) if dt is None else dt
+    size = min(DEFAULT_STEP, limit) / 2**halvings if dt is None else dt
     if last / size > MOST_STEPS:
         raise reject(
-            "dt", f"{size:.3g}", f"that is {last / size:.2g} steps up to t = {last:g}; at most {MOST_STEPS:g} are possible"
+            "dt",
+            f"{size:.3g}",
+            f"that is {last / size:.2g} steps up to t = {last:g}; at most {MOST_STEPS:g} are possible",
         )
     if algorithm.discrete:
         return _whole_updates(wanted, times is None, size)
@@ -60,10 +64,11 @@ def steps(algorithm: Algorithm, t_max: Any, times: Any, dt: float | None, limit:
         record = np.arange(0, count + 1, every)
         return Steps(np.linspace(0.0, last, count + 1), np.union1d(record, [count]))
     knots = np.unique(np.concatenate([[0.0], wanted]))
-    grows = dt is None and len(knots) > 3 and np.all(np.diff(knots, 2) > -1e-12) and knots[-1] > 4 * np.diff(knots)[1:].min()
+    gaps = np.diff(knots)[1:]  # the first interval, from zero, stands apart
+    grows = dt is None and len(gaps) > 2 and np.all(np.diff(gaps) > 0) and gaps[-1] > 4 * gaps[0]
     parts = []
     for a, b in pairwise(knots):
-        here = max(size, min(GROWTH * a, LARGEST_STEP, limit)) if grows else size
+        here = max(size, min(GROWTH * a, LARGEST_STEP, limit / 2) / 2**halvings) if grows else size
         count = math.ceil((b - a) / here - 1e-9)
         count = STRIDES * math.ceil(count / STRIDES) if aligned else count
         parts.append(np.linspace(a, b, count + 1)[:-1])

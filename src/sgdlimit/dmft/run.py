@@ -40,7 +40,8 @@ def _sound(values: dict[str, np.ndarray], count: int) -> tuple[int, str]:
         here = here.reshape(len(here), here.shape[1], -1)
         bad = ~np.all(np.isfinite(here), axis=(0, 2))
         large = np.any(np.abs(here) > BOUND, axis=(0, 2)) if name == "norm" else np.zeros_like(bad)
-        if np.any(bad | large) and (at := int(np.argmax(bad | large))) < first:
+        lost = np.flatnonzero(np.logical_or(bad, large))
+        if len(lost) and (at := int(lost[0])) < first:
             first, reason = at, f"{name} is not finite" if bad[at] else f"θᵀθ/d beyond {BOUND:g}"
     return first, reason
 
@@ -86,6 +87,17 @@ def along(system: System, start: Start, level: Level, keep: np.ndarray, bar: Pro
     return Records(joined, {i: d for i, d in draws.items() if i < reached}, reached, reason)
 
 
+def stack(draws: list[Start]) -> Start:
+    """Replicas side by side, on the device; spread over all devices where there are several."""
+    parts = {name: np.stack([getattr(draw, name) for draw in draws]) for name in Start._fields if name != "key"}
+    start = Start(**parts, key=jax.numpy.stack([draw.key for draw in draws]))
+    devices = jax.devices()
+    if len(devices) == 1 or len(draws) % len(devices):
+        return jax.device_put(start)
+    mesh = jax.sharding.Mesh(np.asarray(devices), ("replica",))
+    return jax.device_put(start, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replica")))
+
+
 def _look(system: System, start: Start, state: Any, level: Level, i: int) -> dict[str, np.ndarray]:
     here = jax.tree.map(lambda part: part[i], level.steps)
     return {name: np.asarray(part) for name, part in march.look(system, start, state, here).items()}
@@ -110,5 +122,8 @@ def mean(parts: list[Records]) -> Records:
     first = parts[0]
     if len(parts) == 1:
         return first
-    values = {name: sum(part.values[name].astype(np.float64) for part in parts) / len(parts) for name in first.values}
+    values = {
+        name: np.asarray(np.mean([part.values[name] for part in parts], axis=0, dtype=np.float64))
+        for name in first.values
+    }
     return Records(values, first.draws, first.reached, first.reason)

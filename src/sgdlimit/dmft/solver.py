@@ -83,8 +83,8 @@ def solve(
         noise; False: those of dt, with the step error that the coarser grids show. Algorithms whose step is real have
         none.
     response: 'exact' (all tangents), or 'paper' (ρ_ℓ, D_ℓ, D_r; SGF only, a reference).
-    memory: 'moments' (exponentials, a cost per step that does not know the past), 'dense' (all of it), or 'auto': moments,
-        more of them, or dense, whichever keeps the projection error small.
+    memory: 'moments' (exponentials, a cost per step that does not know the past), 'dense' (all of it), or 'auto':
+        moments, more of them, or dense, whichever keeps the projection error small.
     kernels: also return C_theta, R_theta, R_ell and Gamma. snapshots: times at which draws of θ and r are returned.
     metrics: further averages by name, ψ(r, r_star, z): `train_name`, `test_name`. weight_metrics: ψ(theta, theta_star).
     method: 'march', or 'fixed-point', the paper's iteration over the whole window with `damping` and `iterations`.
@@ -109,8 +109,8 @@ def solve(
     limit = pace.limit / plan.STRIDES
     linear = fields.linear_drift(problem, last)
 
-    def planned(step: float | None) -> plan.Steps:
-        steps = plan.steps(algorithm, t_max, times, step, limit, kernels and method == "march")
+    def planned(halvings: int) -> plan.Steps:
+        steps = plan.steps(algorithm, t_max, times, dt, limit, kernels and method == "march", halvings)
         check_step(algorithm, steps.times, pace.limit)
         check_share(algorithm, steps.times)
         return steps
@@ -125,11 +125,13 @@ def solve(
             dtype=dtype, metrics=on_samples, weight_metrics=on_weights, kernels=kernels,
         )  # fmt: skip
 
-    steps = planned(dt)
+    steps = planned(0)
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         if method == "fixed-point":
             if extrapolate or snapshots is not None or weight_metrics:
-                raise reject("method", method, "it gives curves and kernels on one grid; use method='march' for the rest")
+                raise reject(
+                    "method", method, "it gives curves and kernels on one grid; use method='march' for the rest"
+                )
             count = 2 ** (max(-(-(samples or DEFAULT_SAMPLES) // replicas), FEWEST) - 1).bit_length()
             return solve_by_iteration(system_of(count, steps), steps, seed, replicas, damping, iterations, progress)
         wanted, halvings = samples or DEFAULT_SAMPLES, 0
@@ -147,7 +149,7 @@ def solve(
                 break
             if dt is None and len(strides) > 1 and halvings < HALVINGS and labelled.step > STEP_SHARE:
                 halvings += 1
-                steps = planned(min(plan.DEFAULT_STEP, limit) / 2**halvings)
+                steps = planned(halvings)
             elif samples is None and wanted < MOST_SAMPLES and labelled.stderr > ERROR_SHARE:
                 more = 2 ** int(np.ceil(np.log2((labelled.stderr / ERROR_SHARE) ** 2) + 0.5))
                 wanted = int(min(MOST_SAMPLES, wanted * max(2, more)))
@@ -226,7 +228,11 @@ def _number(value: Any) -> float | None:
 
 def ending(job: Job, found: Marched) -> tuple[str, str]:
     """How it ended: at the earliest time at which any grid went wrong."""
-    lost = [(level.times[part.reached], part.reason) for level, part in zip(found.levels, found.records, strict=True) if part.reason]
+    lost = [
+        (level.times[part.reached], part.reason)
+        for level, part in zip(found.levels, found.records, strict=True)
+        if part.reason
+    ]
     if not lost:
         return "complete", ""
     at, reason = min(lost)

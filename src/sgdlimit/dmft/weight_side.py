@@ -1,6 +1,7 @@
 """One weight in the limit (`eq:dmft_disc_theta`; in continuous time `eq:theta`, with a teacher `eq:theta_planted`).
 
-    θ_{i+1} = θ_i − γ_i [h_i(θ_i) + s (Γ_i θ_i + Σ_{j<i} 𝓡(i,j) θ_j + R*_i θ*)] + √s ΔU_i,  Cov(ΔU_i, ΔU_j) = E[F_i F_jᵀ]/δ
+    θ_{i+1} = θ_i − γ_i [h_i(θ_i) + s (Γ_i θ_i + Σ_{j<i} 𝓡(i,j) θ_j + R*_i θ*)] + √s ΔU_i,
+    Cov(ΔU_i, ΔU_j) = E[F_i F_jᵀ]/δ
 
 for every group of coordinates, s its variance in the data (1 for iid entries). `Linear`: h = Λ_t θ, and everything is
 linear algebra: θ_i = a_i·start + √(s/δ) Q f_i with f_i = Σ_j R_θ(i,j) F_j. `Particles`: any h, by particles.
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from . import noise
-from .data_side import Averages
+from .data_side import Averages, combine
 from .system import Start, Step, System
 
 
@@ -60,7 +61,7 @@ class WeightSide(abc.ABC):
 
 def _fresh(system: System, start: Start, along: Any, rest: Any) -> Any:
     """w = Σ_q √(p_q s_q) (a^q · coordinates + Q_q rest^q), what Q leaves being orthogonal to all that is known."""
-    groups, (g, m, k, M) = system.groups, system.shape
+    groups, (g, m, k, _) = system.groups, system.shape
     size = jnp.sqrt(groups.share * groups.variance)[:, None, None]
     wide = (size * along).transpose(1, 0, 2).reshape(m, g * (m + k)).astype(system.dtype)
     mixed = jax.vmap(noise.mix)(start.signs[0], size.astype(system.dtype) * rest)
@@ -123,7 +124,7 @@ class Linear(WeightSide):
         """θ_i = a_i·start + √(s/δ) Q f_i."""
         groups, M, dtype = system.groups, system.samples, system.dtype
         rho = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.Y)
-        past = jnp.einsum("gnab,nbs->gas", rho.astype(dtype), forces)
+        past = jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), forces)
         size = groups.variance / system.problem.sample_ratio
         norm = jnp.einsum("gas,gbs->gab", past, past).astype(jnp.float64) / M
         norm = size[:, None, None] * norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
@@ -175,9 +176,9 @@ class Particles(WeightSide):
     """Any h with a derivative: particles whose start and teacher have exact second moments.
 
     R_θ(i,j) = E[∂θ_i/∂ΔU_j] is what a regression of θ_i on the noise finds, by Gaussian integration by parts:
-    E[θ_i ΔU_kᵀ] = Σ_j R_θ(i,j) E[ΔU_j ΔU_kᵀ]. Tangents of particles would do, but where h has several wells they are rare
-    and huge; the regression's error is bounded by the spread of θ itself, and none is left where h is linear. It corrects
-    the response of weights with the mean slope, which stands alone along directions that the noise does not excite.
+    E[θ_i ΔU_kᵀ] = Σ_j R_θ(i,j) E[ΔU_j ΔU_kᵀ]. Tangents of particles would do, but where h has several wells they are
+    rare and huge; the regression's error is bounded by the spread of θ itself, and none is left where h is linear. It
+    corrects the response of weights with the mean slope, which stands alone along directions without noise.
     """
 
     def init(self, system: System, start: Start) -> ParticleState:
@@ -200,7 +201,7 @@ class Particles(WeightSide):
         rest = theta - jnp.einsum("gab,gbs->gas", along.astype(dtype), start.coordinates)
         known = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.mean.Y)
         rho = jax.vmap(self._regress)(known, rest, state.noise)
-        past = jnp.einsum("gnab,nbs->gas", rho.astype(dtype), forces)
+        past = jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), forces)
         w = _fresh(system, start, along, rest)
         f = jnp.einsum("g,gas->as", (groups.share * groups.variance).astype(dtype), past)
         return View(_together(system, rho), rho, rest, w, f, norm, along)
@@ -213,7 +214,7 @@ class Particles(WeightSide):
         n, m, M = noise.shape
         flat = noise.reshape(n * m, M)
         gram = (flat @ flat.T).astype(jnp.float64) / M
-        left = theta - jnp.einsum("nab,nbs->as", known.astype(theta.dtype), noise)
+        left = theta - combine(known.astype(theta.dtype), noise)
         size = jnp.sqrt(jnp.diagonal(gram))
         size = jnp.where(size > 0, size, 1.0)
         unit = gram / (size[:, None] * size[None, :]) + jnp.eye(n * m) / M
@@ -227,7 +228,7 @@ class Particles(WeightSide):
         """The recursion for every particle, and for the response at the mean slope."""
         memory, groups, dtype, dt = system.memory, system.groups, system.dtype, step.dt.astype(system.dtype)
         kappa, gamma = averages.response.astype(dtype), averages.gamma.astype(dtype)
-        remembered = jnp.einsum("loc,glcs->gos", kappa, state.past)
+        remembered = jax.vmap(combine, in_axes=(None, 0))(kappa, state.past)
         star = _teacher(system, start)
         pull = jnp.einsum("oa,gas->gos", gamma, state.theta) + remembered
         pull = pull + jnp.einsum("ok,gks->gos", self._teacher_pull(system, averages, view, remembered, star), star)

@@ -31,7 +31,6 @@ class Nodes(NamedTuple):
     teacher_inverse: Any
     """(k, k): pseudo-inverse of C_θ(*, *)."""
 
-
     @classmethod
     def of(cls, normals: Any, z: Any, teacher: Any) -> "Nodes":
         """Points of equal weight, (replicas, N, m+k) and (replicas, N), with the teacher's second moments."""

@@ -1,7 +1,6 @@
 """What finite d leaves: the mean over runs against the limit."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -27,8 +26,7 @@ def bias(
     progress: bool | None = None,
 ) -> list[Scaling]:
     """|mean over runs − limit| at t_max against d, relative to the limit; with the errors of runs and theory."""
-    options: dict[str, Any] = {"dtype": "float32", "extrapolate": not algorithm.discrete}
-    law = solve(problem, algorithm, t_max=t_max, dt=dt, samples=samples, seed=seed, progress=progress, **options)
+    law = solve(problem, algorithm, t_max=t_max, dt=dt, samples=samples, seed=seed, progress=progress)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in OBSERVED}
     for dim, count in zip(dims, trials, strict=True):
         runs = simulate(problem, algorithm, dim=dim, trials=count, times=[t_max], seed=seed + dim, progress=progress)

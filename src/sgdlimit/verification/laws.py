@@ -53,8 +53,8 @@ def distances(
 
     Measured between d (or n) rows of one run and as many independent draws of the DMFT law; the same between two sets
     of such draws ("independent draws", unless reference=False) is what sampling alone leaves. An algorithm without a
-    step of its own takes the same dt at finite size as in the theory: their discrete systems correspond
-    (`lem:dmft_sgf_discrete`).
+    step of its own takes the same dt at finite size as in the theory, whose draws come from steps of dt: their discrete
+    systems correspond (`lem:dmft_sgf_discrete`), but for the penalty, which the theory takes at the end of a step.
     `trials[i]` runs at `dims[i]`. "… moments" is the part of W₂ that shows in means and covariances.
     """
     law = solve(

@@ -122,12 +122,12 @@ def discretisation(
         exact = [least_squares(problem, algorithm, times=grid, kernels=True)] * replicates
     else:
         exact = [
-            solve(problem, algorithm, last, dt=min(gammas), extrapolate=True, seed=1000 + seed + i, **options)
-            for i in range(replicates)
+            solve(problem, algorithm, last, dt=min(gammas), seed=1000 + seed + i, **options) for i in range(replicates)
         ]
     rows: dict[str, list[np.ndarray]] = {"W₂ of the weights": [], "training loss": []}
     for gamma in gammas:
-        found = [solve(problem, algorithm, last, dt=gamma, seed=seed + i, **options) for i in range(replicates)]
+        plain = options | {"dt": gamma, "extrapolate": False}
+        found = [solve(problem, algorithm, last, seed=seed + i, **plain) for i in range(replicates)]
         zero = np.zeros(len(times) + problem.k)
         pairs = list(zip(found, exact, strict=True))
         gaps = [between_moments(zero, _covariance(a, times), zero, _covariance(b, times)) for a, b in pairs]
