@@ -72,7 +72,7 @@ def device() -> None:
     print(f"first solution of the process, compiling included: {time.perf_counter() - begin:.1f} s")
     _, warm, _ = timed(lambda: sl.solve(PROBLEM, sl.SGD(0.2), t_max=10.0, samples=8192, seed=1))
     print(f"whole solution, 8192 samples: {warm:.3f} s")
-    for t_max, dt, samples in ((10.0, 0.05, 8192), (10.0, 0.05, 2**20), (100.0, 0.05, 98304)):
+    for t_max, dt, samples in ((10.0, 0.05, 8192), (10.0, 0.05, 2**20), (100.0, 0.05, 131072)):
         programs = march.advance._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
         first, warm, out = timed(one_march(PROBLEM, sl.SGD(0.2), t_max, dt, samples), 3)
         new = march.advance._cache_size() - programs  # pyright: ignore[reportAttributeAccessIssue]

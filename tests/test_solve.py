@@ -2,6 +2,9 @@
 
 import dataclasses
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -17,11 +20,11 @@ from sgdlimit.dmft import curves, march
 from sgdlimit.limits.spectrum import marchenko_pastur
 
 
-def assert_same(first, second, names=CURVES):
-    """Two solutions agree within their errors at every fifth time (neighbours are not independent)."""
+def assert_same(first, second, names=CURVES, floor=1e-9):
+    """Two solutions on the same grids agree within their Monte Carlo errors at every fifth time (neighbours go together)."""
     for name in names:
-        (a, e), (b, f) = first.curve(name), second.curve(name)
-        assert_within((a - b)[::5], np.hypot(e, f)[::5] + 1e-9)
+        spread = np.hypot(first[f"{name}_stderr"], second[f"{name}_stderr"])
+        assert_within((first[name] - second[name])[::5], spread[::5] + floor)
 
 
 def retarded(solution, name):
@@ -35,7 +38,7 @@ def retarded(solution, name):
 def test_ridge_regression_is_the_volterra_solution(delta, tau, ridge):
     """Curves and kernels within three reported errors (Monte Carlo and time step) everywhere."""
     problem, algorithm = square(delta, ridge), sl.SGF(tau)
-    solution = sl.solve(problem, algorithm, t_max=4.0, dt=0.1, extrapolate=True, kernels=True, seed=1)
+    solution = sl.solve(problem, algorithm, t_max=4.0, dt=0.1, kernels=True, seed=1)
     exact = sl.least_squares(problem, algorithm, times=solution.time, kernels=True)
     for name in (*CURVES, "train_loss", "test_loss"):
         value, error = solution.curve(name)
@@ -43,79 +46,103 @@ def test_ridge_regression_is_the_volterra_solution(delta, tau, ridge):
     for name in ("R_theta", "R_ell"):
         value, error, below = retarded(solution, name)
         assert np.max(np.abs(value - exact[name][below]) / (error + 1e-9)) < 3, name
-    np.testing.assert_allclose(solution["Gamma"], 1.0, atol=1e-12)
+    np.testing.assert_allclose(solution["Gamma"], 1.0, atol=1e-6)
     assert np.all(solution["R_theta"][~below] == 0)
     assert solution.success
 
 
-@pytest.mark.slow
 def test_square_loss_sees_only_two_moments_of_the_increments():
-    flow = sl.solve(square(), sl.SGF(0.8), t_max=3.0, dt=0.1, seed=1)
-    sgd = sl.solve(square(), sl.SGD(0.8), t_max=3.0, dt=0.1, seed=2)
+    flow = sl.solve(square(), sl.SGF(0.8), t_max=3.0, dt=0.1, samples=8192, seed=1)
+    sgd = sl.solve(square(), sl.SGD(0.8), t_max=3.0, dt=0.1, samples=8192, seed=2)
     assert_same(flow, sgd)
 
 
 @pytest.fixture(scope="module")
-def probed():
-    return sl.solve(logistic(), sl.SGF(1.0), t_max=2.0, dt=0.1, kernels=True, seed=3)
+def marched():
+    """On one grid, as the references are."""
+    return sl.solve(logistic(), sl.SGF(1.0), t_max=2.0, dt=0.1, samples=8192, extrapolate=False, kernels=True, seed=3)
 
 
-@pytest.mark.parametrize("kind", ["exact", "paper"])
-def test_responses_agree(probed, kind):
-    other = sl.solve(logistic(), sl.SGF(1.0), t_max=2.0, dt=0.1, kernels=True, seed=4, response=kind)
-    assert_same(probed, other)
+def assert_same_responses(first, second, floor):
     for name in ("R_theta", "R_ell"):
-        (a, e, _), (b, f, _) = retarded(probed, name), retarded(other, name)
-        assert_within(a - b, np.hypot(e, f) + 1e-9)
+        below = np.tril(np.ones(first[name].shape[:2], dtype=bool))
+        spread = np.hypot(first[f"{name}_stderr"], second[f"{name}_stderr"])
+        assert_within((first[name] - second[name])[below], spread[below] + floor)
 
 
-def test_fixed_point_and_march_agree(probed):
-    iterated = sl.solve(logistic(), sl.SGF(1.0), t_max=2.0, dt=0.1, kernels=True, seed=5, method="fixed-point")
+def test_responses_agree(marched):
+    """Tangents against the paper's processes ρ_ℓ, D_ℓ, D_r."""
+    words = {"t_max": 2.0, "dt": 0.1, "samples": 8192, "extrapolate": False, "kernels": True}
+    other = sl.solve(logistic(), sl.SGF(1.0), seed=4, response="paper", **words)
+    assert other.about["options"]["memory"] == "dense"
+    assert_same(marched, other)
+    assert_same_responses(marched, other, 1e-3)  # kernels of moments: to 1e-3
+
+
+@pytest.mark.slow
+def test_fixed_point_and_march_agree(marched):
+    words = {"t_max": 2.0, "dt": 0.1, "samples": 8192, "kernels": True}
+    iterated = sl.solve(logistic(), sl.SGF(1.0), seed=5, method="fixed-point", **words)
     assert iterated.success
-    assert_same(probed, iterated)
+    at = [int(np.abs(iterated.time - t).argmin()) for t in marched.time]
+    np.testing.assert_allclose(iterated.time[at], marched.time)
+    for name in CURVES:
+        spread = np.hypot(marched[f"{name}_stderr"], iterated[f"{name}_stderr"][at])
+        assert_within(marched[name] - iterated[name][at], spread + 1e-9)
     for name in ("R_theta", "R_ell"):
-        (a, e, _), (b, f, _) = retarded(probed, name), retarded(iterated, name)
-        assert_within(a - b, np.hypot(e, f) + 2e-3)  # the iteration stops at a relative change of 1e-3
+        below = np.tril(np.ones((len(at), len(at)), dtype=bool))
+        other, error = (iterated[x][np.ix_(at, at)] for x in (name, f"{name}_stderr"))
+        gap, spread = marched[name] - other, np.hypot(marched[f"{name}_stderr"], error)
+        assert_within(gap[below], spread[below] + 2e-3)  # the iteration stops at a relative change of 1e-3
 
 
 def test_fixed_point_says_when_it_has_not_converged():
     with pytest.warns(sl.DivergenceWarning, match="no fixed point after 2 iterations"):
-        out = sl.solve(logistic(), sl.SGF(1.0), t_max=2.0, dt=0.1, method="fixed-point", iterations=2)
+        out = sl.solve(logistic(), sl.SGF(1.0), t_max=1.0, dt=0.1, samples=4096, method="fixed-point", iterations=2)
     assert out.status == "unfinished"
 
 
-@pytest.mark.slow
-def test_teacher_response_by_derivative_and_by_parts_agree():
-    """The same labels, once declared smooth, once not: R* from dℓ/dr*, or by Gaussian integration by parts."""
-    routes = []
-    for smooth in (True, False):
-        labels = sl.Labels(lambda r_star, z: jnp.tanh(2 * r_star) + z, smooth=smooth)
-        routes.append(sl.solve(square(labels=labels), sl.SGF(0.5), t_max=2.0, dt=0.1, seed=6 + smooth))
-    assert_same(*routes)
+JUMPING = {
+    "where": (
+        sl.Labels(lambda s, z: jnp.where(s > 0.3, 1.0, -0.5) + z, smooth=False),
+        lambda s: np.where(s > 0.3, 1, -0.5),
+    ),
+    "round": (sl.Labels(lambda s, z: jnp.round(1.5 * s) + z, smooth=False), lambda s: np.round(1.5 * s)),
+    "sign network": (sl.TwoLayerLabels(jnp.sign), np.sign),
+}
+
+
+@pytest.mark.parametrize("weights", ["exact", "particle"])
+@pytest.mark.parametrize("name", JUMPING)
+def test_labels_that_jump_in_the_teacher(name, weights):
+    """Square loss sees of y = f(r*) + z its part a·r* with a = E[f(g)g], and the variance of the rest: exact curves."""
+    labels, f = JUMPING[name]
+    g = np.linspace(-9, 9, 180_001) + 1e-6  # off the jumps
+    weight = np.exp(-(g**2) / 2) / np.sum(np.exp(-(g**2) / 2))
+    a, second = np.sum(weight * g * f(g)), np.sum(weight * f(g) ** 2)
+    # a hair of a penalty that is not quadratic asks for particles
+    penalty = sl.Ridge(0.1) if weights == "exact" else sl.Penalty(lambda x: 0.05 * x**2 + 1e-5 * jnp.cos(x))
+    found = sl.solve(square(labels=labels, penalty=penalty), sl.SGD(0.5), t_max=2.0, dt=0.1, samples=8192, seed=6)
+    assert f"{weights} weights" in found.title()
+    as_linear = square(teacher=sl.Normal(a), noise=sl.Normal(math.sqrt(0.09 + second - a**2)))
+    exact = sl.least_squares(as_linear, sl.SGD(0.5), times=found.time)
+    for curve, scale in (("overlap", a), ("norm", 1.0), ("train_error", 1.0), ("test_error", 1.0)):
+        value, error = found.curve(curve)
+        assert_within((value - exact[curve] / scale)[::5], error[::5] + 1e-4)
 
 
 @pytest.mark.slow
 def test_particles_and_linear_algebra_agree():
     """A quadratic penalty is detected, whoever wrote it; with particles it gives the same curves."""
-    own = sl.Penalty(lambda theta: 0.15 * theta**2)
-    known = sl.solve(logistic(ridge=0.3), sl.SGF(0.5), t_max=2.0, dt=0.1, seed=8)
-    detected = sl.solve(logistic(penalty=own), sl.SGF(0.5), t_max=2.0, dt=0.1, seed=8)
+    own, words = sl.Penalty(lambda theta: 0.15 * theta**2), {"t_max": 2.0, "dt": 0.1, "samples": 8192}
+    known = sl.solve(logistic(ridge=0.3), sl.SGF(0.5), seed=8, **words)
+    detected = sl.solve(logistic(penalty=own), sl.SGF(0.5), seed=8, **words)
     assert "exact weights" in detected.title()
-    np.testing.assert_allclose(detected["norm"], known["norm"], rtol=1e-10)
+    np.testing.assert_allclose(detected["norm"], known["norm"], rtol=1e-5, atol=1e-7)
     nearly = sl.Penalty(lambda theta: 0.15 * theta**2 + 1e-3 * (jnp.cos(theta) - 1))
-    particles = sl.solve(logistic(penalty=nearly), sl.SGF(0.5), t_max=2.0, dt=0.1, seed=9)
+    particles = sl.solve(logistic(penalty=nearly), sl.SGF(0.5), seed=9, **words)
     assert "particle weights" in particles.title()
     assert_same(known, particles)
-
-
-@pytest.mark.slow
-def test_particles_by_probes_and_by_tangents_agree():
-    problem = logistic(penalty=sl.Quartic(0.5), teacher=sl.SparseNormal(0.2, 2.0))
-    one = sl.solve(problem, sl.SGF(0.5), t_max=2.0, dt=0.1, seed=10, kernels=True)
-    two = sl.solve(problem, sl.SGF(0.5), t_max=2.0, dt=0.1, seed=11, kernels=True, response="exact")
-    assert_same(one, two)
-    (a, e, _), (b, f, _) = retarded(one, "R_theta"), retarded(two, "R_theta")
-    assert_within(a - b, np.hypot(e, f) + 1e-9)
 
 
 def pair_loss(r, y):
@@ -130,8 +157,8 @@ def test_two_decoupled_units_are_two_problems():
         loss=sl.Loss(pair_loss), labels=labels, penalty=sl.Ridge(0.01), sample_ratio=2.0, teacher=sl.Normal(1.0),
         noise=sl.Normal(0.1), width=2, teacher_width=1,
     )  # fmt: skip
-    pair = sl.solve(both, sl.SGD(1.0), t_max=2.0, dt=0.1, samples=16384, seed=12)
-    one = sl.solve(logistic(), sl.SGD(1.0), t_max=2.0, dt=0.1, seed=13)
+    pair = sl.solve(both, sl.SGD(1.0), t_max=2.0, dt=0.1, samples=8192, seed=12)
+    one = sl.solve(logistic(), sl.SGD(1.0), t_max=2.0, dt=0.1, samples=8192, seed=13)
     (norm, e), (single, f) = pair.curve("norm"), one.curve("norm")
     (overlap, g), (other, h) = pair.curve("overlap"), one.curve("overlap")
     for unit, sign in ((0, 1), (1, -1)):
@@ -162,10 +189,8 @@ def test_order_of_matrices_in_a_non_symmetric_linear_field():
         ) @ A / delta
 
     for algorithm in (sl.GradientFlow(), sl.SGF(0.5)):
-        solution = sl.solve(
-            problem, algorithm, t_max=2.0, dt=0.1, samples=16384, extrapolate=True, kernels=True, seed=14
-        )
-        for lag in (0, 5, 10, 20):
+        solution = sl.solve(problem, algorithm, t_max=2.0, dt=0.1, samples=16384, kernels=True, seed=14)
+        for lag in range(len(solution.time)):
             exact = kernels(solution.time[lag])
             for name, wanted in zip(("R_theta", "R_ell"), exact, strict=True):
                 value, error = solution.curve(name)
@@ -174,7 +199,7 @@ def test_order_of_matrices_in_a_non_symmetric_linear_field():
 
 def test_many_samples_per_dimension_approach_the_online_limit():
     problem = logistic(200.0, 0.05)
-    near = sl.solve(problem, sl.SGF(0.5), t_max=2.0, dt=0.05, samples=16384, extrapolate=True, seed=15)
+    near = sl.solve(problem, sl.SGF(0.5), t_max=2.0, dt=0.05, samples=8192, seed=15)
     online = sl.online(problem, sl.SGF(0.5), times=near.time)
     for name in CURVES:
         (a, e), (b, f) = near.curve(name), online.curve(name)
@@ -184,65 +209,172 @@ def test_many_samples_per_dimension_approach_the_online_limit():
 
 @pytest.mark.slow
 def test_small_temperature_approaches_gradient_flow():
-    flow = sl.solve(logistic(), sl.GradientFlow(), t_max=2.0, dt=0.1, seed=16)
+    flow = sl.solve(logistic(), sl.GradientFlow(), t_max=2.0, dt=0.1, samples=8192, seed=16)
     for algorithm in (sl.SGD(1e-4), sl.ShuffledSGD(1e-4)):
-        near = sl.solve(logistic(), algorithm, t_max=2.0, dt=0.1, seed=17)
+        near = sl.solve(logistic(), algorithm, t_max=2.0, dt=0.1, samples=8192, seed=17)
         assert_same(flow, near)
 
 
 def test_full_batches_are_gradient_flow_step_by_step():
-    """b = 1: every increment is γ, whatever the law; the three march through the same numbers."""
-    grids = {"t_max": 2.0, "dt": 0.1, "seed": 18}
-    flow = sl.solve(logistic(), sl.GradientFlow(), **grids)
+    """b = 1: every increment is γ, whatever the law; the three march through the same numbers.
+
+    But for the penalty, which a flow takes at the end of a step: of order λ²γt.
+    """
+    grids = {"t_max": 2.0, "dt": 0.1, "samples": 4096, "seed": 18}
+    flow = sl.solve(logistic(), sl.GradientFlow(), extrapolate=False, **grids)
     for algorithm in (sl.ProportionalSGD(1.0), sl.PersistentSGD(1.0, 1.0)):
         full = sl.solve(logistic(), algorithm, **grids)
         for name in CURVES:
-            np.testing.assert_allclose(full[name], flow[name], rtol=0.02, atol=2e-3)
+            np.testing.assert_allclose(full[name], flow[name], rtol=1e-3, atol=1e-3)
 
 
 def test_constant_schedule_is_a_change_of_time():
     """s(t) = 2 on gradient flow: twice as fast, so half the steps of half the size."""
-    fast = sl.solve(
-        logistic(schedule=sl.Schedule(lambda t: 2.0 + 0 * t)), sl.GradientFlow(), t_max=1.0, dt=0.05, seed=19
-    )
-    slow = sl.solve(logistic(), sl.GradientFlow(), t_max=2.0, dt=0.1, seed=19)
+    words = {"samples": 4096, "seed": 19, "memory": "dense"}
+    twice = logistic(schedule=sl.Schedule(lambda t: 2.0 + 0 * t))
+    fast = sl.solve(twice, sl.GradientFlow(), t_max=1.0, dt=0.05, **words)
+    slow = sl.solve(logistic(), sl.GradientFlow(), t_max=2.0, dt=0.1, **words)
     for name in CURVES:
-        np.testing.assert_allclose(fast[name], slow[name], rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(fast[name], slow[name], rtol=1e-4, atol=1e-5)
+
+
+def values_on(solution, times):
+    """Curves and kernels, without estimates that look ahead, at times that the solution has."""
+    at = [int(np.abs(solution.time - t).argmin()) for t in times]
+    np.testing.assert_allclose(solution.time[at], times, rtol=1e-12)
+    for name, variable in solution.variables.items():
+        if not name.endswith("_step_error"):  # the largest of neighbours
+            values = variable.values
+            for axis, dim in enumerate(variable.dims):
+                values = np.take(values, at, axis) if dim in ("time", "earlier") else values
+            yield name, values
 
 
 def test_prefix_invariance_bit_for_bit():
-    short = sl.solve(logistic(), sl.SGD(1.0), t_max=1.0, dt=0.05, kernels=True)
-    for t_max in (2.0, 8.0):
-        long = sl.solve(logistic(), sl.SGD(1.0), t_max=t_max, dt=0.05, kernels=True)
-        count = len(short.time)
-        for name, variable in short.variables.items():
-            index = tuple(slice(count) if dim in ("time", "earlier") else slice(None) for dim in variable.dims)
-            assert np.array_equal(variable.values, long[name][index]), name
+    """On the coarsest grid, within a range of lengths (2, 32]; kernels are recorded there alone."""
+    words = {"dt": 0.05, "samples": 4096, "kernels": True}
+    short = sl.solve(logistic(), sl.SGD(1.0), t_max=2.4, **words)
+    for t_max in (4.0, 8.0):
+        long = dict(values_on(sl.solve(logistic(), sl.SGD(1.0), t_max=t_max, **words), short.time))
+        for name, values in values_on(short, short.time):
+            assert np.array_equal(values, long[name]), name
+
+
+def test_two_devices_give_what_one_gives():
+    """Replicas are spread over all devices: the same numbers to rounding."""
+    code = """
+import jax, numpy as np, sgdlimit as sl
+problem = sl.Problem(loss=sl.Logistic(), labels=sl.Sign(), penalty=sl.Ridge(0.01), sample_ratio=2.0,
+                     teacher=sl.Normal(1.0), noise=sl.Normal(0.1))
+s = sl.solve(problem, sl.SGD(0.5), t_max=1.0, dt=0.125, samples=4096, seed=3)
+print(len(jax.devices()), *s["norm"].ravel(), *s["train_loss"], *s["test_error"])
+"""
+    one, two = (
+        np.array(fresh(code, XLA_FLAGS=f"--xla_force_host_platform_device_count={n}").split(), dtype=float)
+        for n in (1, 2)
+    )
+    assert (one[0], two[0]) == (1, 2)
+    np.testing.assert_allclose(two[1:], one[1:], rtol=1e-5, atol=1e-6)
+
+
+def fresh(code, **environment):
+    """What a new process prints; it must say nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", code], capture_output=True, text=True, check=False,
+        timeout=300, env=os.environ | environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+SMALL = """
+import time, sgdlimit as sl
+problem = sl.Problem(loss=sl.Square(), sample_ratio=2.0, teacher=sl.Normal(1.0))
+print(sl.solve(problem, sl.SGF(0.5), t_max=1.0, dt=0.25, samples=4096).about["diagnostics"]["compile_seconds"])
+"""
+
+
+def test_programs_are_kept_between_processes(tmp_path):
+    folder = tmp_path / "programs"
+    times = [float(fresh(SMALL, SGDLIMIT_CACHE=str(folder))) for _ in range(2)]
+    assert any(folder.iterdir())
+    assert times[1] < 0.7 * times[0]
+
+
+@pytest.mark.parametrize("where", ["", "/proc/nowhere", "file"])
+def test_a_folder_that_cannot_be_written_is_passed_over_in_silence(where, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    place = str(tmp_path / where) if where == "file" else where
+    assert float(fresh(SMALL, SGDLIMIT_CACHE=place)) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_grids_and_recorded_times():
-    """A geometric grid, a refined one and a uniform one describe the same curve."""
+    """A geometric grid and a uniform one describe the same curve."""
     times = sl.grid.geometric(2.0, 0.05, 12)
-    refined = sl.solve(logistic(), sl.SGF(0.5), times=times, dt=0.02, seed=20)
-    uniform = sl.solve(logistic(), sl.SGF(0.5), t_max=2.0, dt=0.02, seed=21)
+    refined = sl.solve(logistic(), sl.SGF(0.5), times=times, dt=0.05, samples=8192, seed=20)
+    uniform = sl.solve(logistic(), sl.SGF(0.5), t_max=2.0, dt=0.05, samples=8192, seed=21)
     np.testing.assert_allclose(refined.time, times)
     for name in CURVES:
         (a, e), (b, f) = refined.curve(name), uniform.curve(name)
-        at = [np.abs(uniform.time - t).argmin() for t in times]
-        near = np.abs(uniform.time[at] - times) < 1e-9
-        assert_within((a - b[at])[near], np.hypot(e, f[at])[near] + 2e-3)  # steps differ, to first order in dt
+        flat = np.reshape(b, (len(b), -1))[:, 0], np.reshape(f, (len(f), -1))[:, 0]
+        b, f = (np.interp(times, uniform.time, part) for part in flat)
+        # a straight line between points 0.05 apart is off by their curvature
+        assert_within(np.reshape(a, len(a)) - b, np.hypot(np.reshape(e, len(e)), f) + 1e-3)
     bare = sl.solve(logistic(), sl.SGF(0.5), times=[0.1, 0.2, 0.4])
     np.testing.assert_allclose(bare.time, [0.1, 0.2, 0.4])
 
 
+def test_what_is_recorded_where_nothing_is_asked_for():
+    """Every fine step up to 400; with kernels every fourth; steps are a whole number of the coarsest."""
+    words = {"samples": 4096, "dt": 0.1}
+    plain = sl.solve(square(), sl.SGF(0.5), t_max=2.3, **words)
+    assert len(plain.time) == 25
+    np.testing.assert_allclose(np.diff(plain.time), 2.3 / 24)
+    with_kernels = sl.solve(square(), sl.SGF(0.5), t_max=2.3, kernels=True, **words)
+    np.testing.assert_allclose(with_kernels.time, plain.time[::4])
+    long = sl.solve(square(), sl.SGF(0.5), t_max=60.0, **words)
+    assert 100 < len(long.time) <= 401
+    for name in ("norm", "test_error"):
+        for ending in ("_stderr", "_step_error", "_projection_error"):
+            assert plain[name + ending].shape == plain[name].shape
+
+
 def test_extrapolation_removes_the_error_of_the_step():
     problem, algorithm = square(), sl.GradientFlow()
-    coarse = sl.solve(problem, algorithm, t_max=2.0, dt=0.2)
-    sharp = sl.solve(problem, algorithm, t_max=2.0, dt=0.2, extrapolate=True)
+    coarse = sl.solve(problem, algorithm, t_max=2.0, dt=0.17, samples=4096, extrapolate=False)
+    sharp = sl.solve(problem, algorithm, t_max=2.0, dt=0.17, samples=4096)
     exact = sl.least_squares(problem, algorithm, times=coarse.time)
     plain, better = (np.max(np.abs(s["overlap"] - exact["overlap"])) for s in (coarse, sharp))
-    assert better < plain / 8
-    assert np.all(np.abs(sharp["overlap"] - exact["overlap"]) <= 3 * sharp["overlap_step_error"] + 1e-9)
+    assert better < plain / 20
+    for solution in (coarse, sharp):
+        assert np.all(np.abs(solution["overlap"] - exact["overlap"]) <= 3 * solution["overlap_step_error"] + 1e-4)
+
+
+def test_a_finer_step_is_never_worse():
+    """SGD(0.8) on the square loss: within the errors at every step size, and the step errors fall."""
+    problem, algorithm, largest = square(), sl.SGD(0.8), []
+    for dt in (0.1, 0.05, 0.025):
+        found = sl.solve(problem, algorithm, t_max=4.0, dt=dt, samples=8192, seed=25)
+        exact = sl.least_squares(problem, algorithm, times=found.time)
+        every = len(found.time) // 10
+        for name in CURVES:
+            value, error = found.curve(name)
+            assert_within((value - exact[name])[::every], error[::every] + 1e-9)
+        largest.append([np.max(found[f"{name}_step_error"]) for name in CURVES])
+    steps = np.array(largest)
+    assert np.all(steps[1:] < 0.8 * steps[:-1] + 1e-3), steps
+
+
+def test_long_times():
+    """Least squares at δ = 1, λ = 0, where relaxation has no longest time, up to t = 100 on a geometric grid."""
+    problem, times = square(1.0, 0.0), sl.grid.geometric(100.0, 0.1, 25)
+    found = sl.solve(problem, sl.SGF(0.3), times=times, samples=8192)
+    exact = sl.least_squares(problem, sl.SGF(0.3), times=times)
+    for name in CURVES:
+        value, error = found.curve(name)
+        assert_within(value - exact[name], error + 1e-9)
+        assert np.max(error) < 0.1 * np.max(np.abs(exact[name]))
 
 
 def test_forward_derivatives_through_the_whole_solve():
@@ -269,9 +401,9 @@ def test_forward_derivatives_through_the_whole_solve():
 def test_numbers_do_not_recompile():
     def run(delta, tau, ridge, power, seed):
         problem = logistic(delta, ridge, schedule=sl.PowerDecay(power))
-        return sl.solve(problem, sl.SGD(tau), t_max=1.0, dt=0.1, seed=seed)
+        return sl.solve(problem, sl.SGD(tau), t_max=1.0, dt=0.1, samples=4096, seed=seed)
 
-    compiled: list[Any] = [march.advance, march.start]
+    compiled: list[Any] = [march.advance, march.begin]
     run(2.0, 0.5, 0.01, 0.5, 0)
     before = [fn._cache_size() for fn in compiled]
     run(3.0, 0.2, 0.1, 0.3, 1)
@@ -279,45 +411,92 @@ def test_numbers_do_not_recompile():
     assert [fn._cache_size() for fn in compiled] == before
 
 
+def test_lengths_do_not_recompile():
+    """All t_max in a range of lengths, and step sizes near each other, share one program."""
+    count: Any = march.advance._cache_size  # pyright: ignore[reportFunctionMemberAccess]
+    sl.solve(logistic(), sl.SGD(0.5), t_max=3.0, dt=0.1, samples=4096)
+    before = count()
+    for t_max in (5.5, 12.0, 20.0):
+        sl.solve(logistic(), sl.SGD(0.5), t_max=t_max, dt=0.1, samples=4096)
+    assert count() == before
+
+
+def cubic(r, y, a):
+    return a * jnp.abs(r - y) ** 3 + 0.5 * (r - y) ** 2
+
+
+def test_parameters_of_a_users_loss_do_not_recompile():
+    """And they count: a = 0 is least squares."""
+    count: Any = march.advance._cache_size  # pyright: ignore[reportFunctionMemberAccess]
+    ends, sizes = [], []
+    for a in (0.0, 0.1, 0.4):
+        problem = square(loss=sl.Loss(cubic, parameters={"a": a}))
+        ends.append(sl.solve(problem, sl.SGF(0.3), t_max=1.0, dt=0.1, samples=4096)["train_loss"][-1])
+        sizes.append(count())
+    assert sizes[0] == sizes[1] == sizes[2]
+    plain = sl.solve(square(), sl.SGF(0.3), t_max=1.0, dt=0.1, samples=4096)["train_loss"][-1]
+    assert ends[0] == pytest.approx(plain, rel=1e-5)
+    assert abs(ends[2] - ends[0]) > 0.01
+
+
+SCALE = 1.0
+
+
+def scaled(r, y):
+    return 0.5 * SCALE * (r - y) ** 2
+
+
+def test_a_changed_global_is_seen(monkeypatch):
+    """A loss that reads SCALE, solved, then SCALE doubled: what a new function would give."""
+    words = {"t_max": 1.0, "dt": 0.1, "samples": 4096}
+    problem = square(loss=sl.Loss(scaled), ridge=0.0)
+    before = sl.solve(problem, sl.SGF(0.3), **words)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    after = sl.solve(problem, sl.SGF(0.3), **words)
+    other = sl.solve(square(loss=sl.Loss(lambda r, y: (r - y) ** 2), ridge=0.0), sl.SGF(0.3), **words)
+    np.testing.assert_allclose(after["overlap"], other["overlap"], rtol=1e-6, atol=1e-8)
+    assert after["overlap"][-1] > 1.2 * before["overlap"][-1]
+
+
 def test_draws_and_own_metrics_are_those_of_the_curves():
     """Draws at a time have the moments of the curves; metrics by name equal averages over draws."""
     problem = logistic(penalty=sl.Quartic(0.2), init=sl.Normal(0.3))
     for law in (problem, logistic(init=sl.Normal(0.3))):
         out = sl.solve(
-            law, sl.SGF(0.5), t_max=1.0, dt=0.1, snapshots=[0.5, 1.0], seed=22,
+            law, sl.SGF(0.5), t_max=1.0, dt=0.125, samples=8192, extrapolate=False, snapshots=[0.5, 1.0], seed=22,
             metrics={"margin": lambda r, r_star, z: r * jnp.sign(r_star + z)},
             weight_metrics={"fourth": lambda theta, theta_star: theta**4, "product": lambda a, b: a * b},
         )  # fmt: skip
         theta, star, r = out["theta"], out["theta_star"], out["r"]
         N = theta.shape[1]
-        for k, i in enumerate((5, 10)):
+        for k, i in enumerate((4, 8)):
             assert_within(np.mean(theta[k] ** 2) - out["norm"][i, 0, 0], 3 * out["norm"][i, 0, 0] / np.sqrt(N))
             assert_within(np.mean(theta[k] * star) - out["overlap"][i, 0, 0], 3 / np.sqrt(N))
             assert_within(out["product"][i] - out["overlap"][i, 0, 0], out["product_stderr"][i] + 1 / np.sqrt(N))
             assert_within(np.mean(theta[k] ** 4) - out["fourth"][i], 0.05 * out["fourth"][i])
             margin = np.mean(r[k][:, 0] * np.sign(out["r_star"][:, 0] + out["z"]))
-            np.testing.assert_allclose(margin, out["train_margin"][i], rtol=1e-6)
+            np.testing.assert_allclose(margin, out["train_margin"][i], rtol=1e-5)
         np.testing.assert_allclose(out["snapshot"], [0.5, 1.0])
         assert np.corrcoef(theta[0].ravel(), theta[1].ravel())[0, 1] > 0.5  # one path, seen twice
         assert np.all(np.isfinite(out["test_margin"]))
 
 
 def test_a_result_describes_itself(tmp_path):
-    out = sl.solve(logistic(), sl.SGD(0.5, batch_size=3), t_max=1.0, dt=0.1, kernels=True)
+    out = sl.solve(logistic(), sl.SGD(0.5, batch_size=3), t_max=1.0, dt=0.1, samples=4096, kernels=True)
     again = sl.load(out.save(tmp_path / "a.nc"))
     assert again.problem == logistic()
     assert again.algorithm == sl.SGD(0.5, batch_size=3)
     for name in out.variables:
         assert np.array_equal(again[name], out[name])
     diagnostics = again.about["diagnostics"]
-    for key in ("clipped_pivots", "smallest_eigenvalue", "largest_response", "compile_seconds", "seconds"):
+    for key in ("largest_slope", "projection", "halvings", "compile_seconds", "seconds"):
         assert key in diagnostics
     assert again.dataset["R_theta"].dims == ("time", "earlier", "student", "student_")
 
 
 def test_divergence_keeps_what_was_reached_and_says_when():
     with pytest.warns(sl.DivergenceWarning, match="largest stable temperature"):
-        out = sl.solve(square(), sl.SGF(6.0), t_max=40.0, dt=0.2, samples=16384)
+        out = sl.solve(square(), sl.SGF(6.0), t_max=40.0, dt=0.2, samples=8192)
     assert out.status == "diverged"
     assert "t = " in out.message
     assert 0 < len(out.time) < 201
@@ -328,10 +507,11 @@ BAD = {
     "grid": ({"times": [0.0, 0.5, 0.4]}, "times"),
     "no time": ({}, "t_max"),
     "step": ({"t_max": 10.0, "dt": 5.0}, "Euler is unstable"),
-    "samples": ({"t_max": 50.0, "dt": 0.05}, "samples ≥"),
     "few": ({"t_max": 1.0, "samples": 3}, "samples"),
     "replicas": ({"t_max": 1.0, "replicas": 1}, "replicas"),
-    "response": ({"t_max": 1.0, "response": "guess"}, "probes"),
+    "response": ({"t_max": 1.0, "response": "guess"}, "paper"),
+    "memory": ({"t_max": 1.0, "memory": "all"}, "moments"),
+    "paper": ({"t_max": 1.0, "memory": "moments", "response": "paper"}, "dense"),
     "method": ({"t_max": 1.0, "method": "magic"}, "march"),
     "dtype": ({"t_max": 1.0, "dtype": "float16"}, "float32"),
     "seed": ({"t_max": 1.0, "seed": -1}, "seed"),
@@ -374,15 +554,15 @@ def test_what_has_no_theory_is_refused():
 
 def test_discrete_algorithms_record_at_times_and_step_by_dt():
     """As in a simulation: `times` say when to look, `dt` (0.05) is the step."""
-    seldom = sl.solve(logistic(), sl.ProportionalSGD(0.3), times=[0.0, 0.5, 1.0], seed=23)
-    often = sl.solve(logistic(), sl.ProportionalSGD(0.3), t_max=1.0, seed=23)
+    seldom = sl.solve(logistic(), sl.ProportionalSGD(0.3), times=[0.0, 0.5, 1.0], samples=4096, seed=23)
+    often = sl.solve(logistic(), sl.ProportionalSGD(0.3), t_max=1.0, samples=4096, seed=23)
     np.testing.assert_array_equal(seldom["norm"], often["norm"][[0, 10, 20]])
 
 
 def test_without_a_teacher():
     """Labels from noise alone, from a random start: least squares has the same curves and no overlap."""
     problem = square(teacher=None, labels=sl.Noise(), noise=sl.Normal(1.0), init=sl.Normal(1.0))
-    solution = sl.solve(problem, sl.SGF(0.4), t_max=1.0, dt=0.1, extrapolate=True, seed=24)
+    solution = sl.solve(problem, sl.SGF(0.4), t_max=1.0, dt=0.1, samples=8192, seed=24)
     exact = sl.least_squares(problem, sl.SGF(0.4), times=solution.time)
     assert "overlap" not in solution
     for name in ("train_error", "test_error", "norm"):
@@ -391,9 +571,9 @@ def test_without_a_teacher():
 
 
 def test_a_diverged_solution_can_be_saved(tmp_path):
-    problem = square(1.0, penalty=sl.Quartic(1.0), init=sl.Normal(3.0))
+    problem = square(1.0, penalty=sl.SmoothL1(0.1, 0.2))
     with pytest.warns(sl.DivergenceWarning):
-        out = sl.solve(problem, sl.SGD(0.5), t_max=1.0, dt=0.05)
+        out = sl.solve(problem, sl.SGD(8.0), t_max=30.0, dt=0.1, samples=8192)
     assert out.status == "diverged"
     assert sl.load(out.save(tmp_path / "d.nc")).message == out.message
 
@@ -417,12 +597,12 @@ def test_a_penalty_with_a_corner_is_refused_and_kinks_are_not():
     with pytest.raises(sl.InputError, match="SmoothL1"):
         sl.solve(logistic(penalty=sl.Penalty(jnp.abs)), sl.SGF(0.5), t_max=1.0)
     kinked = sl.Loss(lambda r, y: jnp.where(y * r < 1, 0.5 * (1 - y * r) ** 2, 0.0))
-    assert sl.solve(dataclasses.replace(logistic(), loss=kinked), sl.SGF(0.5), t_max=0.5, dt=0.1).success
+    assert sl.solve(dataclasses.replace(logistic(), loss=kinked), sl.SGF(0.5), t_max=0.5, dt=0.1, samples=4096).success
 
 
 def test_standard_errors_are_those_of_repetitions():
     """Twelve seeds: their scatter is what a single solution reports (widened for few replicas, by 1.2)."""
-    runs = [sl.solve(logistic(), sl.SGF(1.0), t_max=1.0, dt=0.1, seed=s) for s in range(30, 42)]
+    runs = [sl.solve(logistic(), sl.SGF(1.0), t_max=1.0, dt=0.1, samples=8192, seed=s) for s in range(30, 42)]
     for name in ("norm", "overlap"):
         scatter = np.std([run[name].ravel()[-1] for run in runs], ddof=1)
         reported = np.mean([run[f"{name}_stderr"].ravel()[-1] for run in runs]) / 1.195

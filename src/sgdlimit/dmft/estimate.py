@@ -55,7 +55,7 @@ def label(job: Job, found: Marched, extrapolate: bool, test: bool = True) -> Lab
     if len(at):
         limits |= _test(found, limits)
         if found.system.kernels:
-            limits |= _kernels(found, at)
+            limits |= _kernels(found, at, extrapolate)
     scales = _scales(problem, limits)
     variables: dict[str, Variable] = {}
     worst = {"step": 0.0, "stderr": 0.0}
@@ -65,7 +65,7 @@ def label(job: Job, found: Marched, extrapolate: bool, test: bool = True) -> Lab
         part, two = limits[name], name in TWO_TIME
         value, stderr = statistics.over_replicas(part.best)
         step = extrapolation.step_error(part, 1 + two)
-        projection = np.zeros_like(value) if two or not len(at) else _projection(found, name, time, value)
+        projection = None if two else _projection(found, name, time, value) if len(at) else np.zeros_like(value)
         estimate = Estimate(value, stderr, step, projection, None if two else part.best)
         variables |= statistics.variables(name, dims(name), estimate)
         if (name in JUDGED or name in ("test_loss", "test_error")) and value.size:
@@ -147,7 +147,7 @@ def _test(found: Marched, limits: dict[str, Limit]) -> dict[str, Limit]:
     return {f"test_{name}": Limit(value, value - gaps[name]) for name, value in best.items()}
 
 
-def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
+def _kernels(found: Marched, at: np.ndarray, extrapolate: bool) -> dict[str, Limit]:
     """At the recorded times, which all grids share."""
     parts = [
         kernels.two_time(
@@ -166,7 +166,7 @@ def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
         lower = values[0] if len(values) < 3 else 2 * values[0] - values[1]
         best = (8 * values[0] - 6 * values[1] + values[2]) / 3 if len(values) == 3 else values[0]
         best = 2 * values[0] - values[1] if len(values) == 2 else best
-        out[name] = Limit(best, lower)
+        out[name] = Limit(best, lower) if extrapolate else Limit(values[0], best)
     return out
 
 

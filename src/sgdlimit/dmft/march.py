@@ -14,8 +14,17 @@ from . import data_side
 from .data_side import DataState
 from .system import Start, Step, System
 
-CHUNK = 25
-"""Steps whose records are held on the device; progress, Ctrl-C and divergence are seen between chunks."""
+CHUNK = {"cpu": 50}
+"""Steps in one compiled call, by backend; progress, Ctrl-C and divergence are seen between calls."""
+LONG_CHUNK = 250
+"""On any other, where a call takes as long as many steps."""
+OPTIONS = {"xla_gpu_autotune_level": 0}
+"""Products here are small: trying algorithms for each of them takes seconds and gains nothing."""
+
+
+def chunk() -> int:
+    """Steps in one compiled call."""
+    return CHUNK.get(jax.default_backend(), LONG_CHUNK)
 
 
 class State(NamedTuple):
@@ -74,16 +83,16 @@ def begin(system: System, start: Start) -> State:
     return jax.vmap(lambda own: init(system, own))(start)
 
 
-@partial(jax.jit, donate_argnames="state")
+@partial(jax.jit, donate_argnames="state", compiler_options=OPTIONS)
 def advance(system: System, start: Start, state: State, xs: Step, count: Any) -> tuple[State, dict[str, Any]]:
-    """The first `count` steps of a chunk, and their records (replicas, CHUNK, …)."""
+    """The first `count` steps of a chunk, and their records (replicas, steps of a chunk, …)."""
     every = jax.vmap(lambda own, s, x: step(system, own, s, x), in_axes=(0, 0, None))
 
     def at(i: Any) -> Step:
         return jax.tree.map(lambda part: part[i], xs)
 
     shapes = jax.eval_shape(lambda s: every(start, s, at(0))[1], state)
-    empty = jax.tree.map(lambda s: jnp.zeros((s.shape[0], CHUNK, *s.shape[1:]), s.dtype), shapes)
+    empty = jax.tree.map(lambda s: jnp.zeros((s.shape[0], len(xs.t), *s.shape[1:]), s.dtype), shapes)
 
     def one(i: Any, carry: tuple[State, dict[str, Any]]) -> tuple[State, dict[str, Any]]:
         state, records = carry

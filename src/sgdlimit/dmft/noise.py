@@ -1,9 +1,9 @@
 """What is random: the samples' own draws, the increments, and the Gaussian noise, by mixing the samples.
 
 `draw`: coordinates of (w_0, w*) and z, evenly spread, with exact second moments. `increments` live on the finest grid;
-a coarser one adds them up, so that grids of different steps see the same noise. `mix` is a fixed orthogonal map Q of the
-samples: ΔU = Q F/√δ has exactly the sample covariance of F at all pairs of times, is Gaussian since every entry is a
-sum over all samples, and needs no factor of a covariance. Only Q is applied, never Qᵀ: no reaction term appears.
+a coarser one adds them up, so that grids of different steps see the same noise. `mix` is a fixed orthogonal map Q of
+the samples: ΔU = Q F/√δ has exactly the sample covariance of F at all pairs of times, is Gaussian since every entry is
+a sum over all samples, and needs no factor of a covariance. Only Q is applied, never Qᵀ: no reaction term appears.
 """
 
 import math

@@ -44,11 +44,12 @@ def steps(
 ) -> Steps:
     """Uniform steps ≤ dt up to t_max, or through the recorded `times`; `aligned`: recorded times on the coarsest grid.
 
-    limit: the step that the problem's curvature allows at most, where the user names none; then halved as often as told.
+    limit: the step that the problem's curvature allows at most, where the user names none; then halved so often.
     """
     wanted = grid.resolve(t_max, times)
     last = float(wanted[-1])
-    size = min(DEFAULT_STEP, limit) / 2**halvings if dt is None else dt
+    size = DEFAULT_STEP if algorithm.discrete else min(DEFAULT_STEP, limit) / 2**halvings
+    size = size if dt is None else dt
     if last / size > MOST_STEPS:
         raise reject(
             "dt",

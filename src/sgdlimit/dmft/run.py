@@ -9,7 +9,6 @@ import numpy as np
 from ..limits.stability import BOUND
 from ..progress import Progress
 from . import march
-from .march import CHUNK
 from .plan import Level
 from .system import Start, System
 
@@ -52,7 +51,8 @@ def along(system: System, start: Start, level: Level, keep: np.ndarray, bar: Pro
     A chunk's records are read while the next one runs: nothing waits for the host.
     """
     total = len(level.times)
-    stops = sorted({*range(CHUNK, total, CHUNK), *(int(i) for i in keep if i > 0), total})
+    size = march.chunk()
+    stops = sorted({*range(size, total, size), *(int(i) for i in keep if i > 0), total})
     state = march.begin(system, start)
     parts: list[dict[str, np.ndarray]] = []
     draws: dict[int, dict[str, np.ndarray]] = {}
@@ -72,7 +72,7 @@ def along(system: System, start: Start, level: Level, keep: np.ndarray, bar: Pro
     for last in stops:
         if first in keep:
             draws[first] = _look(system, start, state, level, first)
-        index = np.minimum(np.arange(first, first + CHUNK), total - 1)
+        index = np.minimum(np.arange(first, first + size), total - 1)
         chunk = jax.tree.map(lambda part, at=index: part[at], level.steps)
         state, records = march.advance(system, start, state, chunk, last - first)
         if waiting is not None:

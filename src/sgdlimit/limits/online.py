@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import grid
+from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
@@ -63,6 +64,7 @@ def online(
     replicas: independent repetitions, whose spread is the standard error.
     particles, dt: number of particles a replica and time step, used only if the penalty's gradient is not linear.
     """
+    keep_programs()
     require(problem, algorithm)
     if algorithm.multi_pass_only:
         name = type(algorithm).__name__

@@ -1,0 +1,184 @@
+"""Do the error bars hold what they promise? Default solutions of hard problems at many seeds against the truth.
+
+    python benchmarks/coverage.py --truth            # very many samples, small steps: minutes on a GPU, long on a laptop
+    python benchmarks/coverage.py                    # 40 seeds each; coverage of ±1.96 errors, bias in errors
+    python benchmarks/coverage.py --table            # defaults, one seed, beside the truth
+    python benchmarks/coverage.py --runs             # SGD itself at d = 1000, 2000, 4000 beside the truth
+
+The truth is a solution with many more samples and finer steps, kept in coverage_truth.json, itself set beside SGD.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sgdlimit as sl
+
+FILE = Path(__file__).with_name("coverage_truth.json")
+NAMES = ("train_error", "test_error", "overlap", "norm")
+PARTS = (0.25, 0.5, 0.75, 1.0)
+erf = jax.scipy.special.erf
+
+
+def logistic(**more: Any) -> sl.Problem:
+    chosen: dict[str, Any] = {
+        "loss": sl.Logistic(),
+        "labels": sl.Sign(),
+        "penalty": sl.Ridge(0.01),
+        "sample_ratio": 2.0,
+    }
+    return sl.Problem(**(chosen | {"teacher": sl.Normal(1.0), "noise": sl.Normal(0.1)} | more))
+
+
+def squared_tanh(r: Any, y: Any) -> Any:
+    return 0.25 * (jnp.tanh(r) ** 2 - y) ** 2
+
+
+CASES: dict[str, tuple[sl.Problem, Any, float]] = {
+    "committee": (
+        sl.Problem(
+            loss=sl.TwoLayer(erf), labels=sl.TwoLayerLabels(erf), sample_ratio=2.0, teacher=sl.Normal(1.0),
+            init=sl.Normal(0.5), width=2, teacher_width=2,
+        ),
+        sl.SGD(0.5, batch_size=2), 10.0,
+    ),
+    "tanh phase retrieval": (
+        sl.Problem(
+            loss=sl.Loss(squared_tanh, predict=lambda r: jnp.tanh(r) ** 2),
+            labels=sl.Labels(lambda r_star, z: jnp.tanh(r_star) ** 2), penalty=sl.Ridge(0.01), sample_ratio=3.0,
+            teacher=sl.Normal(1.0), init=sl.Normal(0.7),
+        ),
+        sl.GradientFlow(), 10.0,
+    ),
+    "Student-t": (
+        sl.Problem(
+            loss=sl.Loss(lambda r, y: 2 * jnp.log1p((y - r) ** 2 / 0.75)), penalty=sl.Ridge(0.05), sample_ratio=2.0,
+            teacher=sl.Normal(1.0), noise=sl.Normal(0.5),
+        ),
+        sl.SGD(0.3, batch_size=2), 5.0,
+    ),
+    "hot logistic": (logistic(sample_ratio=0.5), sl.SGD(0.8, batch_size=2), 10.0),
+    "double well": (
+        logistic(penalty=sl.Penalty(lambda theta: 0.5 * (theta**2 - 1) ** 2), teacher=sl.Rademacher(1.0)),
+        sl.SGD(0.5, batch_size=2), 6.0,
+    ),
+    "smooth hinge": (logistic(loss=sl.SmoothHinge(0.05)), sl.SGD(0.5, batch_size=2), 6.0),
+    "hot square": (
+        sl.Problem(loss=sl.Square(), sample_ratio=1.2, teacher=sl.Normal(1.0), noise=sl.Normal(0.5)),
+        sl.SGD(1.6), 10.0,
+    ),
+    "paper": (logistic(), sl.SGD(0.2), 10.0),
+}  # fmt: skip
+COVERED = ("committee", "tanh phase retrieval", "Student-t", "hot logistic", "double well")
+
+
+def at_parts(solution: sl.Solution, t_max: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Values and errors at four times."""
+    index = [int(np.argmin(np.abs(solution.time - part * t_max))) for part in PARTS]
+    return {name: tuple(part[index] for part in solution.curve(name)) for name in NAMES}  # pyright: ignore
+
+
+def truth(samples: int, seeds: int) -> None:
+    """Many samples, steps of a quarter of the default ones."""
+    found = json.loads(FILE.read_text()) if FILE.exists() else {}
+    for case, (problem, algorithm, t_max) in CASES.items():
+        begin = time.perf_counter()
+        dt = 0.00625 if case in ("committee", "Student-t", "hot square") else 0.0125
+        parts = [
+            at_parts(sl.solve(problem, algorithm, t_max=t_max, dt=dt, samples=samples, seed=1000 + seed), t_max)
+            for seed in range(seeds)
+        ]
+        found[case] = {
+            name: {
+                "value": np.mean([part[name][0] for part in parts], axis=0).tolist(),
+                "error": (np.sqrt(np.mean([part[name][1] ** 2 for part in parts], axis=0) / seeds)).tolist(),
+            }
+            for name in NAMES
+        }
+        FILE.write_text(json.dumps(found, indent=1))
+        last = {
+            name: f"{np.ravel(v['value'][-1])[0]:.5f}±{np.ravel(v['error'][-1])[0]:.5f}"
+            for name, v in found[case].items()
+        }
+        print(f"{case}: {time.perf_counter() - begin:.0f} s {last}", flush=True)
+
+
+def cover(seeds: int, cases: list[str]) -> None:
+    """Share of ±1.96 errors that hold the truth, and the mean deviation in errors."""
+    known = json.loads(FILE.read_text())
+    print(f"{seeds} seeds, defaults; coverage of ±1.96 errors | mean bias in reported errors (largest of four times)")
+    for case in cases:
+        problem, algorithm, t_max = CASES[case]
+        z: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
+        begin, largest = time.perf_counter(), 0.0
+        for seed in range(seeds):
+            found = at_parts(sl.solve(problem, algorithm, t_max=t_max, seed=seed), t_max)
+            for name, (value, error) in found.items():
+                exact = np.asarray(known[case][name]["value"])
+                z[name].append(((value - exact) / np.maximum(error, 1e-12)).reshape(len(PARTS), -1))
+                if name != "overlap" or case != "tanh phase retrieval":
+                    largest = max(largest, float(np.max(error) / np.max(np.abs(exact))))
+        cells = []
+        for name, parts in z.items():
+            every = np.stack(parts)
+            bias = every.mean(axis=0)
+            cells.append(f"{name} {np.mean(np.abs(every) <= 1.96):.3f} | {bias.ravel()[np.argmax(np.abs(bias))]:+.2f}")
+        print(f"{case:22s} {'   '.join(cells)}   ({(time.perf_counter() - begin) / seeds:.1f} s each, "
+              f"error ≤ {largest:.1%} of the curve)", flush=True)  # fmt: skip
+
+
+def table(cases: list[str]) -> None:
+    """Default calls beside the truth, at the last time."""
+    known = json.loads(FILE.read_text())
+    for case in cases:
+        problem, algorithm, t_max = CASES[case]
+        begin = time.perf_counter()
+        solution = sl.solve(problem, algorithm, t_max=t_max)
+        seconds, cells = time.perf_counter() - begin, []
+        for name in NAMES:
+            value, error = (part.reshape(len(part), -1) for part in solution.curve(name))
+            exact = np.asarray(known[case][name]["value"]).reshape(len(PARTS), -1)[-1, 0]
+            cells.append(
+                f"{name} {value[-1, 0]:.4f}±{error[-1, 0]:.4f} ({exact:.4f}, {np.max(error) / np.max(np.abs(value)):.1%})"
+            )
+        print(f"{case:22s} {seconds:5.1f} s  " + "   ".join(cells), flush=True)
+
+
+def runs(cases: list[str], trials: int) -> None:
+    """SGD at growing dimension beside the truth, at the last time."""
+    known = json.loads(FILE.read_text())
+    for case in cases:
+        problem, algorithm, t_max = CASES[case]
+        for dim in (1000, 2000, 4000):
+            found = sl.simulate(problem, algorithm, dim=dim, trials=trials, times=[0.0, t_max], seed=dim)
+            cells = []
+            for name in NAMES:
+                value, error = (part.reshape(len(part), -1)[-1, 0] for part in found.curve(name))
+                exact = np.asarray(known[case][name]["value"]).reshape(len(PARTS), -1)[-1, 0]
+                cells.append(f"{name} {value:.4f}±{error:.4f} ({exact:.4f}, {(value - exact) / error:+.1f})")
+            print(f"{case:22s} d = {dim}  " + "   ".join(cells), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--truth", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--runs", action="store_true")
+    parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--samples", type=int, default=2**19)
+    parser.add_argument("--cases", nargs="*")
+    chosen = parser.parse_args()
+    if chosen.truth:
+        truth(chosen.samples, chosen.seeds if chosen.seeds != 40 else 4)
+    elif chosen.table:
+        table(chosen.cases or list(CASES))
+    elif chosen.runs:
+        runs(chosen.cases or list(CASES), 10)
+    else:
+        cover(chosen.seeds, chosen.cases or list(COVERED))
