@@ -1,6 +1,6 @@
 """Do the error bars hold what they promise? Default solutions of hard problems at many seeds against the truth.
 
-    python benchmarks/coverage.py --truth            # very many samples, small steps: minutes on a GPU, long on a laptop
+    python benchmarks/coverage.py --truth            # very many samples, small steps: minutes on a GPU
     python benchmarks/coverage.py                    # 40 seeds each; coverage of ±1.96 errors, bias in errors
     python benchmarks/coverage.py --table            # defaults, one seed, beside the truth
     python benchmarks/coverage.py --runs             # SGD itself at d = 1000, 2000, 4000 beside the truth
@@ -68,6 +68,9 @@ CASES: dict[str, tuple[sl.Problem, Any, float]] = {
         logistic(penalty=sl.Penalty(lambda theta: 0.5 * (theta**2 - 1) ** 2), teacher=sl.Rademacher(1.0)),
         sl.SGD(0.5, batch_size=2), 6.0,
     ),
+    "sparse smooth L1": (
+        logistic(penalty=sl.SmoothL1(0.1, 0.1), teacher=sl.SparseNormal(0.2, 2.0)), sl.SGD(0.5, batch_size=2), 4.0,
+    ),
     "smooth hinge": (logistic(loss=sl.SmoothHinge(0.05)), sl.SGD(0.5, batch_size=2), 6.0),
     "hot square": (
         sl.Problem(loss=sl.Square(), sample_ratio=1.2, teacher=sl.Normal(1.0), noise=sl.Normal(0.5)),
@@ -84,10 +87,11 @@ def at_parts(solution: sl.Solution, t_max: float) -> dict[str, tuple[np.ndarray,
     return {name: tuple(part[index] for part in solution.curve(name)) for name in NAMES}  # pyright: ignore
 
 
-def truth(samples: int, seeds: int) -> None:
+def truth(samples: int, seeds: int, cases: list[str]) -> None:
     """Many samples, steps of a quarter of the default ones."""
     found = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for case, (problem, algorithm, t_max) in CASES.items():
+    for case in cases:
+        problem, algorithm, t_max = CASES[case]
         begin = time.perf_counter()
         dt = 0.00625 if case in ("committee", "Student-t", "hot square") else 0.0125
         parts = [
@@ -175,7 +179,7 @@ if __name__ == "__main__":
     parser.add_argument("--cases", nargs="*")
     chosen = parser.parse_args()
     if chosen.truth:
-        truth(chosen.samples, chosen.seeds if chosen.seeds != 40 else 4)
+        truth(chosen.samples, chosen.seeds if chosen.seeds != 40 else 4, chosen.cases or list(CASES))
     elif chosen.table:
         table(chosen.cases or list(CASES))
     elif chosen.runs:

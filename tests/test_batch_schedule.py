@@ -68,8 +68,8 @@ def test_half_a_batch_is_a_batch_of_half_the_size():
     shared, plain = sl.SGD(0.3, 4, HALF), sl.SGD(0.6, 2)
     words = {"t_max": 1.0, "dt": 0.1, "samples": 2048, "replicas": 4}
     one, two = (sl.solve(logistic(), algorithm, **words) for algorithm in (shared, plain))
-    for name in one.variables:
-        np.testing.assert_allclose(one[name], two[name], rtol=1e-10, atol=1e-12)
+    for name in (*CURVES, "train_loss", "test_loss"):
+        np.testing.assert_allclose(one[name], two[name], rtol=1e-5, atol=1e-6)
     exact = sl.least_squares(square(), plain, t_max=3.0)
     np.testing.assert_allclose(sl.least_squares(square(), shared, t_max=3.0)["norm"], exact["norm"], rtol=1e-9)
     runs = sl.simulate(square(), shared, dim=300, trials=12, times=np.linspace(0, 3, 7), seed=2)
@@ -79,7 +79,7 @@ def test_half_a_batch_is_a_batch_of_half_the_size():
 @pytest.mark.parametrize("algorithm", [sl.SGF(0.4, GROWING), sl.SGD(0.4, 10, GROWING)], ids=lambda a: type(a).__name__)
 def test_least_squares_is_solved_with_a_growing_batch(algorithm):
     """Curves and kernels within the reported errors; a constant batch would be many errors away."""
-    words = {"t_max": 3.0, "dt": 0.1, "samples": 16384, "extrapolate": True, "kernels": True}
+    words = {"t_max": 3.0, "dt": 0.05, "samples": 16384, "kernels": True}
     solution = sl.solve(square(), algorithm, **words)
     exact = sl.least_squares(square(), algorithm, times=solution.time, kernels=True)
     report = sl.compare(solution, exact, CURVES)
@@ -110,7 +110,7 @@ def test_a_learning_rate_schedule_is_a_batch_schedule_on_another_clock():
 
 @pytest.mark.slow
 def test_the_same_for_another_loss():
-    words = {"samples": 32768, "extrapolate": True, "seed": 1}
+    words = {"samples": 32768, "seed": 1}
     clock = np.linspace(0.0, LAST, 9)
     slowed = sl.solve(logistic(schedule=SLOW), sl.SGF(1.5), times=np.expm1(clock), dt=0.1, **words)
     cooled = sl.solve(logistic(), cooling(1.5), times=clock, dt=0.05, **words)
@@ -141,20 +141,20 @@ def test_responses_of_the_paper_see_the_schedule():
     algorithm = sl.SGF(0.5, GROWING)
     exact = sl.solve(logistic(), algorithm, response="exact", seed=1, **words)
     paper = sl.solve(logistic(), algorithm, response="paper", seed=2, **words)
-    below = np.tril(np.ones((11, 11), dtype=bool), -1)
+    below = np.tril(np.ones(exact["R_ell"].shape[:2], dtype=bool), -1)
     for name in ("R_ell", "C_theta"):
-        (a, error_a), (b, error_b) = exact.curve(name), paper.curve(name)
-        assert_within((a - b)[below], np.hypot(error_a, error_b)[below])
+        spread = np.hypot(exact[f"{name}_stderr"], paper[f"{name}_stderr"])
+        assert_within((exact[name] - paper[name])[below], spread[below] + 1e-3)
 
 
 @pytest.mark.slow
 def test_simulation_with_a_growing_batch_follows_the_theory():
     algorithm = sl.SGD(0.3, 10, GROWING)
     runs = sl.simulate(logistic(), algorithm, dim=1000, trials=16, times=np.linspace(0, 3, 13), seed=1)
-    theory = sl.solve(logistic(), algorithm, t_max=3.0, dt=0.1, samples=16384, extrapolate=True)
+    theory = sl.solve(logistic(), algorithm, t_max=3.0, dt=0.1, samples=16384)
     report = sl.compare(runs, theory, CURVES)
     assert report.agrees(4.0), report
-    constant = sl.solve(logistic(), sl.SGD(0.3), t_max=3.0, dt=0.1, samples=16384, extrapolate=True)
+    constant = sl.solve(logistic(), sl.SGD(0.3), t_max=3.0, dt=0.1, samples=16384)
     assert not sl.compare(runs, constant, CURVES).agrees(8.0)
 
 

@@ -236,6 +236,6 @@ def test_solve_takes_the_dmft_solver_where_nothing_exact_is_known(example, tmp_p
 
 def test_auto_takes_the_exact_limit_and_dmft_on_request(example, tmp_path):
     assert "Volterra" in run("solve", example, "-o", tmp_path / "a.nc").stdout
-    out = run("solve", example, "-o", tmp_path / "b.nc", "--theory", "dmft", "--dt", 0.1, "--t-max", 1, "--extrapolate")
+    out = run("solve", example, "-o", tmp_path / "b.nc", "--theory", "dmft", "--dt", 0.1, "--t-max", 1)
     assert "DMFT" in out.stdout
     assert run("compare", tmp_path / "a.nc", tmp_path / "b.nc").exit_code == 0

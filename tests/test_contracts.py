@@ -229,12 +229,19 @@ def test_increment_law(algorithm):
 def test_persistent_chain_forgets_at_the_stated_rate():
     algorithm, dt, count = sl.PersistentSGD(0.4, 0.8), 0.2, 200_000
     state = algorithm.start_increments(jax.random.key(0), (count,), 1.0)
-    first = np.asarray(state, dtype=float)
-    for i in range(5):
-        state, _ = algorithm.increments(state, jax.random.key(10 + i), i * dt, dt, 1.0)
-        product = (first - 0.4) * (np.asarray(state, dtype=float) - 0.4)
-        expected = 0.24 * np.exp(-(i + 1) * dt / 0.8)
-        assert_within(product.mean() - expected, product.std() / np.sqrt(count))
+    np.testing.assert_allclose(state, 0.4)  # the probability of the first state
+    first = None
+    for i in range(6):
+        state, Z = algorithm.increments(state, jax.random.key(10 + i), i * dt, dt, 1.0)
+        member = np.asarray(Z, dtype=float) * 0.4 / dt
+        first = member if first is None else first
+        product = (first - 0.4) * (member - 0.4)
+        assert_within(product.mean() - 0.24 * np.exp(-i * dt / 0.8), product.std() / np.sqrt(count))
+    # what the state holds is the probability of the next
+    assert_within((member - 0.4).mean(), member.std() / np.sqrt(count))
+    assert set(np.unique(np.round(np.asarray(state), 5))) == {
+        np.float32(round(p, 5)) for p in (1 - 0.6 * -np.expm1(-dt / 0.8), 0.4 * -np.expm1(-dt / 0.8))
+    }
 
 
 def test_poisson_and_gaussian_increments_share_two_moments_only():

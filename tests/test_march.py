@@ -131,8 +131,8 @@ def test_an_oscillating_kernel_needs_pairs():
 
 
 def test_ladders_are_shared_within_a_range_of_lengths():
-    assert memory.ladder(2.5, 0.05) == memory.ladder(32.0, 0.05)
-    assert memory.ladder(2.0, 0.05) != memory.ladder(2.5, 0.05)
+    assert memory.ladder(1.0, 0.05) == memory.ladder(memory.SHORTEST, 0.05)
+    assert memory.ladder(memory.SHORTEST, 0.05) != memory.ladder(memory.SHORTEST + 1, 0.05)
     one = Moments(memory.ladder(3.0, 0.05))
     other = memory.shifted(one)
     assert one == other  # of one shape: one program

@@ -201,7 +201,7 @@ class ShuffledSGD(MiniBatch):
         return key, jnp.zeros(shape)
 
     def expected(self, state: Any, t: Any, dt: Any, sample_ratio: Any) -> Any:
-        """E[Z | draws so far]: a sample that has had its draw waits for the next epoch; the others share what is left."""
+        """E[Z | draws so far]: one that has had its draw waits for the next epoch; the others share what is left."""
         _, before = state
         jump = self.temperature * sample_ratio
         safe = jnp.where(jump > 0, jump, 1.0)

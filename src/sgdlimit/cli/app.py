@@ -19,7 +19,7 @@ def solve(
     t_max: TMax = None,
     dt: Annotated[float | None, typer.Option(help="Time step (dmft); overrides [run].dt.")] = None,
     samples: Annotated[int | None, typer.Option(help="Monte Carlo samples (dmft, online).")] = None,
-    extrapolate: Annotated[bool | None, typer.Option(help="Remove the time-step error (dmft).")] = None,
+    extrapolate: Annotated[bool | None, typer.Option(help="To the limit of small steps (dmft; on by itself).")] = None,
     seed: Seed = None,
     kernels: Annotated[bool | None, typer.Option(help="Also write the two-time kernels (dmft, least-squares).")] = None,
     force: Force = False,

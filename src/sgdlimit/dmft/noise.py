@@ -50,7 +50,7 @@ def teacher_rows(groups: Groups, m: int) -> Any:
     """w* as a combination of the coordinates of (w_0, w*): (k, g (m+k))."""
     size = (groups.share * groups.variance) ** 0.5
     rows = (size[:, None, None] * groups.root[:, m:]).transpose(1, 0, 2)
-    return rows.reshape(rows.shape[0], -1)
+    return rows.reshape(rows.shape[0], rows.shape[1] * rows.shape[2])
 
 
 def coordinates(problem: Problem, key: Any, count: int, xp: Any) -> Any:

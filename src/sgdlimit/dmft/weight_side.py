@@ -20,6 +20,10 @@ from .data_side import Averages, combine
 from .system import Start, Step, System
 
 
+NEGLIGIBLE = 1e-8
+"""Share of the noise below which a direction of it is left to what is known. Larger ones bias: 1/M by some percent."""
+
+
 class View(NamedTuple):
     """The weights at step i as the data see them."""
 
@@ -209,16 +213,16 @@ class Particles(WeightSide):
     def _regress(self, known: Any, theta: Any, noise: Any) -> Any:
         """known + the coefficients of what it leaves of θ on the moments of the noise, (n, m, m).
 
-        Directions of the noise below 1/M of the whole are left to what is known.
+        In double precision: directions that the noise hardly excites matter to the tangents of the samples.
         """
         n, m, M = noise.shape
-        flat = noise.reshape(n * m, M)
-        gram = (flat @ flat.T).astype(jnp.float64) / M
+        flat = noise.reshape(n * m, M).astype(jnp.float64)
+        gram = flat @ flat.T / M
         left = theta - combine(known.astype(theta.dtype), noise)
         size = jnp.sqrt(jnp.diagonal(gram))
         size = jnp.where(size > 0, size, 1.0)
-        unit = gram / (size[:, None] * size[None, :]) + jnp.eye(n * m) / M
-        cross = (left @ flat.T).astype(jnp.float64) / M / size
+        unit = gram / (size[:, None] * size[None, :]) + NEGLIGIBLE * jnp.eye(n * m)
+        cross = left.astype(jnp.float64) @ flat.T / M / size
         more = jnp.linalg.solve(unit, cross.T).T / size
         return known + more.reshape(m, n, m).transpose(1, 0, 2)
 
