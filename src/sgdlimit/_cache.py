@@ -15,7 +15,7 @@ def keep_programs() -> None:
     import jax
 
     named = os.environ.get("SGDLIMIT_CACHE")
-    if jax.config.jax_compilation_cache_dir is not None or named == "":
+    if jax.config.values.get("jax_compilation_cache_dir") is not None or named == "":
         return
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     folder = Path(named) if named else Path(home) / "sgdlimit" / f"jax-{jax.__version__}"
@@ -23,5 +23,5 @@ def keep_programs() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             jax.config.update("jax_compilation_cache_dir", str(folder))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
             jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

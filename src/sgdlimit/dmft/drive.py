@@ -21,8 +21,8 @@ JUDGED = ("train_loss", "train_error", "overlap", "norm")
 """Curves that decide how much is done."""
 SAFETY = 4.0
 """The coarsest grid, where functions are compared, feels fast changes less than the finest; seen: 1 to 8 times."""
-PROJECTION_SHARE = 2e-3
-"""A projection error below this share of the curve, or below half the Monte Carlo error, is small."""
+PROJECTION_SHARE = 5e-3
+"""A projection error below this share of the curve, or below the Monte Carlo error, is small."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def small(found: Marched) -> bool:
         if name != "train_error" and name in found.projection and found.projection[name].size:  # errors jump
             gap = found.projection[name]
             value, error = statistics.over_replicas(found.records[-1].values[name][:, : len(gap)])
-            if not np.all(gap <= np.maximum(0.5 * error, PROJECTION_SHARE * np.max(np.abs(value), initial=1e-30))):
+            if not np.all(gap <= np.maximum(error, PROJECTION_SHARE * np.max(np.abs(value), initial=1e-30))):
                 return False
     return True
 

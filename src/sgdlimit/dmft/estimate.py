@@ -2,10 +2,12 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..limits.averages import Nodes, observe
+from ..limits.averages import Nodes, make_nodes, observe
+from ..problem.observables import error_kind
 from ..results import Variable, statistics
 from ..results.statistics import Estimate
 from ..results.variables import TWO_TIME, dims, ordered
@@ -15,10 +17,10 @@ from .extrapolation import Limit
 from .metrics import INTERNAL
 from .run import Records
 
-MOST_NODES = 16384
-"""Points behind a test average in each replica: its samples' own, at most so many."""
+FEWEST_NODES, MOST_NODES = 2048, 16384
+"""Points behind a test average in each replica: four times its samples, within these."""
 SPARSE = 4
-"""The step error of test averages is looked at at every fourth time."""
+"""What changes slowly is looked at at every fourth time: step errors, and what more points change."""
 
 
 class Labelled(NamedTuple):
@@ -41,21 +43,16 @@ def label(job: Job, found: Marched, extrapolate: bool, test: bool = True) -> Lab
     def at_limit(name: str) -> Limit:
         values = [part.values[name].astype(np.float64) for part in records]
         out = extrapolation.limit(values, grids, time, at)
-        if not extrapolate:
-            out = Limit(values[0][:, at], out.best)
-        if name in found.shift:
-            moved = extrapolation.onto(found.shift[name], grids[-1], time)
-            out = Limit(out.best + moved, out.lower + moved)
-        return out
+        return out.moved(extrapolation.onto(found.shift[name], grids[-1], time)) if name in found.shift else out
 
     names = [name for name in records[0].values if name not in kernels.KEPT and name != "steepest"]
     limits = (
         {name: at_limit(name) for name in names} if len(at) else {name: _nothing(records[0], name) for name in names}
     )
     if len(at):
-        limits |= _test(found, limits)
+        limits |= _test(found, limits, job.seed)
         if found.system.kernels:
-            limits |= _kernels(found, at, extrapolate)
+            limits |= _kernels(found, at)
     scales = _scales(problem, limits)
     variables: dict[str, Variable] = {}
     worst = {"step": 0.0, "stderr": 0.0}
@@ -63,10 +60,13 @@ def label(job: Job, found: Marched, extrapolate: bool, test: bool = True) -> Lab
         if (name == "overlap" and not problem.k) or (name == "Gamma" and not found.system.kernels):
             continue
         part, two = limits[name], name in TWO_TIME
-        value, stderr = statistics.over_replicas(part.best)
-        step = extrapolation.step_error(part, 1 + two)
+        copies = part.best if extrapolate else part.plain
+        value, stderr = statistics.over_replicas(copies)
+        if name == "train_error" and error_kind(problem) == "zero-one":
+            stderr = np.maximum(stderr, 1 / (len(part.best) * found.system.samples))  # not one in so many was seen
+        step = extrapolation.step_error(part, extrapolate, 1 + two)
         projection = None if two else _projection(found, name, time, value) if len(at) else np.zeros_like(value)
-        estimate = Estimate(value, stderr, step, projection, None if two else part.best)
+        estimate = Estimate(value, stderr, step, projection, None if two else copies)
         variables |= statistics.variables(name, dims(name), estimate)
         if (name in JUDGED or name in ("test_loss", "test_error")) and value.size:
             scale = scales.get(name) or float(np.max(np.abs(value), initial=1e-30))
@@ -83,7 +83,7 @@ def label(job: Job, found: Marched, extrapolate: bool, test: bool = True) -> Lab
 
 def _nothing(records: Records, name: str) -> Limit:
     empty = records.values[name][:, :0].astype(np.float64)
-    return Limit(empty, empty)
+    return Limit(empty, empty, empty)
 
 
 def _scales(problem: Any, limits: dict[str, Limit]) -> dict[str, float]:
@@ -105,6 +105,9 @@ def _projection(found: Marched, name: str, time: np.ndarray, value: np.ndarray) 
     def at(gap: np.ndarray) -> np.ndarray:
         return gap[np.clip(np.searchsorted(own, time - 1e-12), 0, len(gap) - 1)]
 
+    if name == "train_error" and "train_loss" in found.projection:  # of an error that jumps only noise would show
+        size = np.max(np.abs(found.records[-1].values["train_loss"].mean(axis=0)), initial=1e-30)
+        return np.abs(value) * at(found.projection["train_loss"]) / size
     if name in found.projection:
         return at(found.projection[name])
     relative = np.zeros(len(time))
@@ -116,38 +119,43 @@ def _projection(found: Marched, name: str, time: np.ndarray, value: np.ndarray) 
     return np.abs(value) * relative.reshape(-1, *[1] * (value.ndim - 1))
 
 
-def _test(found: Marched, limits: dict[str, Limit]) -> dict[str, Limit]:
+def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limit]:
     """Test averages from the weights' second moments, replica by replica, at both orders of extrapolation.
 
-    The points are the samples' own (w_0, w*, z): evenly spread, with exact second moments.
+    The points are the samples' own (w_0, w*, z); at every few times also more of them: few points of exact second
+    moments miss the tails.
     """
-    system = found.system
-    _, m, k, M = system.shape
-    count = min(M, MOST_NODES)
-    basis = np.concatenate([np.asarray(start.basis, dtype=np.float64) for start in found.starts])
-    z = np.concatenate([np.asarray(start.z, dtype=np.float64) for start in found.starts])
-    normals = basis[:, : m + k, :count].swapaxes(1, 2)
+    system, (_, m, k, M) = found.system, found.system.shape
+    basis = np.concatenate([np.asarray(start.basis[:, : m + k, :MOST_NODES], np.float64) for start in found.starts])
+    z = np.concatenate([np.asarray(start.z[:, :MOST_NODES], np.float64) for start in found.starts])
     teacher = np.linalg.pinv(np.asarray(system.groups.teacher_inverse), hermitian=True)
-    nodes = Nodes.of(normals, z[:, :count], teacher)
-    twice = not np.array_equal(limits["norm"].best, limits["norm"].lower)
+    times = np.arange(limits["norm"].best.shape[1], dtype=float)
+    every = SPARSE if len(times) > 8 * SPARSE else 1
 
-    def seen(order: int, every: int) -> dict[str, np.ndarray]:
-        moments = (
-            jnp.asarray(np.moveaxis(limits[name][order][:, ::every], 0, 1)) for name in ("fresh_norm", "fresh_overlap")
-        )
-        averages = observe(system.problem, nodes, *moments, system.metrics)
+    def seen(nodes: Nodes, order: int, every: int) -> dict[str, np.ndarray]:
+        moments = (np.moveaxis(limits[name][order][:, ::every], 0, 1) for name in ("fresh_norm", "fresh_overlap"))
+        averages = observe(system.problem, nodes, *map(jnp.asarray, moments), system.metrics)
         return {name: np.asarray(value, dtype=np.float64).T for name, value in averages.items()}
 
-    best = seen(0, 1)
-    if not twice:
-        return {f"test_{name}": Limit(value, value) for name, value in best.items()}
-    times, own = np.arange(best[next(iter(best))].shape[1]), slice(None, None, SPARSE)
-    lower = seen(1, SPARSE)
-    gaps = {name: extrapolation.onto(best[name][:, own] - lower[name], times[own] * 1.0, times * 1.0) for name in best}
-    return {f"test_{name}": Limit(value, value - gaps[name]) for name, value in best.items()}
+    def carried(gap: np.ndarray) -> np.ndarray:
+        return extrapolation.onto(gap, times[::every], times)
+
+    own = Nodes.of(basis.swapaxes(1, 2), z, teacher)
+    best = seen(own, 0, 1)
+    out = {name: Limit(value, value, value) for name, value in best.items()}
+    if not np.array_equal(limits["norm"].best, limits["norm"].plain):
+        others = [seen(own, order, every) for order in (1, 2)]
+        gaps = {name: [carried(value[:, ::every] - part[name]) for part in others] for name, value in best.items()}
+        out = {name: Limit(value, *(value - gap for gap in gaps[name])) for name, value in best.items()}
+    if M < MOST_NODES:
+        count = max(min(4 * M, MOST_NODES), FEWEST_NODES)
+        more = seen(make_nodes(system.problem, count, len(z), seed, jax.random.key(seed)), 0, every)
+        shift = {name: carried(more[name] - best[name][:, ::every]) for name in best}
+        out = {name: part.moved(shift[name]) for name, part in out.items()}
+    return {f"test_{name}": part for name, part in out.items()}
 
 
-def _kernels(found: Marched, at: np.ndarray, extrapolate: bool) -> dict[str, Limit]:
+def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
     """At the recorded times, which all grids share."""
     parts = [
         kernels.two_time(
@@ -160,14 +168,16 @@ def _kernels(found: Marched, at: np.ndarray, extrapolate: bool) -> dict[str, Lim
         )
         for level, part in zip(found.levels, found.records, strict=True)
     ]
-    out = {}
-    for name in TWO_TIME:
-        values = [part[name] for part in parts]
-        lower = values[0] if len(values) < 3 else 2 * values[0] - values[1]
-        best = (8 * values[0] - 6 * values[1] + values[2]) / 3 if len(values) == 3 else values[0]
-        best = 2 * values[0] - values[1] if len(values) == 2 else best
-        out[name] = Limit(best, lower) if extrapolate else Limit(values[0], best)
-    return out
+
+    def at_limit(values: list[np.ndarray]) -> Limit:
+        plain = values[0]
+        if len(values) == 1:
+            return Limit(plain, plain, plain)
+        first = 2 * plain - values[1]
+        best = (8 * plain - 6 * values[1] + values[2]) / 3 if len(values) == 3 else first
+        return Limit(best, first if len(values) == 3 else plain, plain)
+
+    return {name: at_limit([part[name] for part in parts]) for name in TWO_TIME}
 
 
 def draws(found: Marched, times: np.ndarray) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:

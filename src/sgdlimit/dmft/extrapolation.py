@@ -1,8 +1,9 @@
 """From grids of steps γ, 2γ, 4γ on the same noise to the limit of small steps, with an estimate of what is left.
 
 Euler's error is c₁γ + c₂γ² + …. T₁ = 2f(γ) − f(2γ) has no first order, T₂ = (8f(γ) − 6f(2γ) + f(4γ))/3 no second. The
-value is T₂, and its distance to T₁ the estimate of the error: T₁ has it, T₂ less. All replica by replica.
-Differences of grids are smooth in time: between their common times they are interpolated.
+value is T₂. Each order takes away about the same share of what the one before it left, so that |T₂ − T₁|²/|T₁ − f| is
+an estimate of what is still left; it is taken as no less than a quarter of |T₂ − T₁|, and no more than all of it. All
+replica by replica. Differences of grids are smooth in time: between their common times they are interpolated.
 """
 
 from typing import NamedTuple
@@ -11,10 +12,15 @@ import numpy as np
 
 
 class Limit(NamedTuple):
-    """Replicas of the value, (replicas, times, …), and of one order less: their distance is the step error."""
+    """Replicas of the value, (replicas, times, …), of one order less, and of the finest grid itself."""
 
     best: np.ndarray
     lower: np.ndarray
+    plain: np.ndarray
+
+    def moved(self, shift: np.ndarray) -> "Limit":
+        """All three by the same."""
+        return Limit(*(part + shift for part in self))
 
 
 def onto(gap: np.ndarray, own: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -35,14 +41,14 @@ def limit(values: list[np.ndarray], grids: list[np.ndarray], times: np.ndarray, 
     """
     plain = values[0][:, at]
     if len(values) == 1:
-        return Limit(plain, plain)
+        return Limit(plain, plain, plain)
     gap = _common(values[0], values[1])
     first = onto(gap, grids[1][: gap.shape[1]], times)
     if len(values) == 2:
-        return Limit(plain + first, plain)
+        return Limit(plain + first, plain, plain)
     gap = _common(values[1], values[2])
     second = onto(gap, grids[2][: gap.shape[1]], times)
-    return Limit(plain + (5 * first - second) / 3, plain + first)
+    return Limit(plain + (5 * first - second) / 3, plain + first, plain)
 
 
 def _common(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
@@ -51,12 +57,27 @@ def _common(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
     return fine[:, : 2 * count : 2] - coarse[:, :count]
 
 
-def step_error(found: Limit, time_axes: int = 1) -> np.ndarray:
-    """The distance on average over replicas, the largest nearby: where the two happen to cross it is not zero."""
-    gap = np.abs((found.best - found.lower).mean(axis=0))
-    for axis in range(time_axes):
-        gap = np.moveaxis(_widest(np.moveaxis(gap, axis, 0)), 0, axis)
-    return gap
+LEAST = 0.25
+"""Share of the last correction that is always counted as left."""
+
+
+def step_error(found: Limit, extrapolate: bool = True, time_axes: int = 1) -> np.ndarray:
+    """What is left of the steps' error, on average over replicas: the largest nearby, where corrections may cross zero.
+
+    Without extrapolation the value is that of the finest grid, and all corrections together are its error.
+    """
+
+    def size(gap: np.ndarray) -> np.ndarray:
+        # the noise of a mean correction is in the standard error already: its square is taken off
+        gap = np.sqrt(np.clip(gap.mean(axis=0) ** 2 - gap.var(axis=0, ddof=1) / len(gap), 0.0, None))
+        for axis in range(time_axes):
+            gap = np.moveaxis(_widest(np.moveaxis(gap, axis, 0)), 0, axis)
+        return gap
+
+    if not extrapolate:
+        return size(found.best - found.plain)
+    last, first = size(found.best - found.lower), size(found.lower - found.plain)
+    return last * np.clip(last / np.where(first > 0, first, np.inf), LEAST, 1.0) if np.any(first) else last
 
 
 def _widest(gap: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..problem import observables
 from . import data_side
 from .data_side import DataState
 from .system import Start, Step, System
@@ -63,6 +64,20 @@ def step(system: System, start: Start, state: State, x: Step) -> tuple[State, di
     return State(data, weights), seen
 
 
+def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Shapes and types of what a step records; known without tracing it."""
+    (g, m, k, M), n, double = system.shape, system.memory.size, jnp.float64
+    scalars = [f"train_{name}" for name in (observables.on_samples(system.problem) | dict(system.metrics))]
+    scalars += ["steepest", *(name for name, _ in system.weight_metrics)]
+    out: dict[str, tuple[tuple[int, ...], Any]] = {name: ((), double) for name in scalars}
+    out |= {name: ((m, m), double) for name in ("Gamma", "norm", "fresh_norm")}
+    out |= {name: ((m, k), double) for name in ("overlap", "fresh_overlap")}
+    if system.kernels:
+        out |= {"response": ((n, m, m), double), "equal": ((m, m), double), "own": ((g, n, m, m), double)}
+        out |= {"rest": ((g, m, M), system.dtype), "along": ((g, m, m + k), double)}
+    return out
+
+
 def peek(system: System, start: Start, state: State, x: Step) -> dict[str, Any]:
     """Draws of θ, θ*, r, r* and z at step i, (g, units, M) and (units, M); the state is not moved."""
     view = system.weights.view(system, x, start, state.weights, state.data.forces)
@@ -91,8 +106,8 @@ def advance(system: System, start: Start, state: State, xs: Step, count: Any) ->
     def at(i: Any) -> Step:
         return jax.tree.map(lambda part: part[i], xs)
 
-    shapes = jax.eval_shape(lambda s: every(start, s, at(0))[1], state)
-    empty = jax.tree.map(lambda s: jnp.zeros((s.shape[0], len(xs.t), *s.shape[1:]), s.dtype), shapes)
+    room = (len(start.z), len(xs.t))
+    empty = {name: jnp.zeros((*room, *shape), dtype) for name, (shape, dtype) in recorded(system).items()}
 
     def one(i: Any, carry: tuple[State, dict[str, Any]]) -> tuple[State, dict[str, Any]]:
         state, records = carry

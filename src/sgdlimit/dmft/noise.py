@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._linalg import power, power_of
+from ..limits.averages import evenly
 from ..problem import Normal, Problem
 from .system import Groups, Start, Step, System
 
@@ -26,15 +27,13 @@ ROUNDS = 2
 
 
 def draw(problem: Problem, groups: Groups, samples: int, seed: int, dtype: str, weights: bool) -> Start:
-    """One replica's draws, on the host: scrambled Sobol points for (w_0, w*, z), signs, (θ⁰, θ*) where asked for."""
+    """One replica's draws, on the host: even points for (w_0, w*, z), signs, and (θ⁰, θ*) where asked for."""
     from scipy.special import ndtri
-    from scipy.stats import qmc
 
     m, k, g = problem.width, problem.k, len(groups.share)
     size = g * (m + k)
     rng = np.random.default_rng(seed)
-    uniform = qmc.Sobol(size + 2, scramble=True, rng=rng).random(samples)
-    uniform = np.clip(uniform, 1e-12, 1 - 1e-12)
+    uniform = np.clip(evenly(samples, size + 2, rng), 1e-12, 1 - 1e-12)
     key, weight_key, noise_key = jax.random.split(jax.random.key(seed % 2**32), 3)
     z = np.asarray(problem.noise_law.spread_out(uniform[:, size:], noise_key), dtype=np.float64)
     basis, z = orthonormal_basis(problem, ndtri(uniform[:, :size]).T, z, np)

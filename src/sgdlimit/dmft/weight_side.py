@@ -19,7 +19,6 @@ from . import noise
 from .data_side import Averages, combine
 from .system import Start, Step, System
 
-
 NEGLIGIBLE = 1e-8
 """Share of the noise below which a direction of it is left to what is known. Larger ones bias: 1/M by some percent."""
 
