@@ -122,12 +122,13 @@ def cover(seeds: int, cases: list[str]) -> None:
         z: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
         begin, largest = time.perf_counter(), 0.0
         for seed in range(seeds):
-            found = at_parts(sl.solve(problem, algorithm, t_max=t_max, seed=seed), t_max)
+            solution = sl.solve(problem, algorithm, t_max=t_max, seed=seed)
+            found = at_parts(solution, t_max)
             for name, (value, error) in found.items():
                 exact = np.asarray(known[case][name]["value"])
                 z[name].append(((value - exact) / np.maximum(error, 1e-12)).reshape(len(PARTS), -1))
                 if name != "overlap" or case != "tanh phase retrieval":
-                    largest = max(largest, float(np.max(error) / np.max(np.abs(exact))))
+                    largest = max(largest, float(np.max(solution.curve(name)[1]) / np.max(np.abs(solution[name]))))
         cells = []
         for name, parts in z.items():
             every = np.stack(parts)

@@ -120,39 +120,50 @@ def _projection(found: Marched, name: str, time: np.ndarray, value: np.ndarray) 
 
 
 def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limit]:
-    """Test averages from the weights' second moments, replica by replica, at both orders of extrapolation.
+    """Test averages from the weights' second moments C_w(t,t), C_w(t,*), at all orders of extrapolation.
 
-    The points are the samples' own (w_0, w*, z); at every few times also more of them: few points of exact second
-    moments miss the tails.
+    They are taken at the mean over replicas: the mean of what each replica gives would be biased by the replicas' own
+    noise. Copies are jackknife pseudo-values, R·f(mean) − (R−1)·f(mean without one). Points are samples
+    (w_0, w*, z), and at every few times more of them: few points of exact second moments miss the tails.
     """
     system, (_, m, k, M) = found.system, found.system.shape
     basis = np.concatenate([np.asarray(start.basis[:, : m + k, :MOST_NODES], np.float64) for start in found.starts])
     z = np.concatenate([np.asarray(start.z[:, :MOST_NODES], np.float64) for start in found.starts])
     teacher = np.linalg.pinv(np.asarray(system.groups.teacher_inverse), hermitian=True)
-    times = np.arange(limits["norm"].best.shape[1], dtype=float)
+    times, count = np.arange(limits["norm"].best.shape[1], dtype=float), len(z)
     every = SPARSE if len(times) > 8 * SPARSE else 1
 
-    def seen(nodes: Nodes, order: int, every: int) -> dict[str, np.ndarray]:
-        moments = (np.moveaxis(limits[name][order][:, ::every], 0, 1) for name in ("fresh_norm", "fresh_overlap"))
-        averages = observe(system.problem, nodes, *map(jnp.asarray, moments), system.metrics)
+    def seen(nodes: Nodes, order: int, every: int, without: bool) -> dict[str, np.ndarray]:
+        """At the mean, or at the mean without the replica whose points are used: (replicas, times)."""
+        moments = []
+        for name in ("fresh_norm", "fresh_overlap"):
+            copies = np.moveaxis(limits[name][order][:, ::every], 0, 1)
+            mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
+            moments.append(jnp.asarray((count * mean - copies) / (count - 1) if without else mean))
+        averages = observe(system.problem, nodes, *moments, system.metrics)
         return {name: np.asarray(value, dtype=np.float64).T for name, value in averages.items()}
 
     def carried(gap: np.ndarray) -> np.ndarray:
         return extrapolation.onto(gap, times[::every], times)
 
-    own = Nodes.of(basis.swapaxes(1, 2), z, teacher)
-    best = seen(own, 0, 1)
-    out = {name: Limit(value, value, value) for name, value in best.items()}
-    if not np.array_equal(limits["norm"].best, limits["norm"].plain):
-        others = [seen(own, order, every) for order in (1, 2)]
-        gaps = {name: [carried(value[:, ::every] - part[name]) for part in others] for name, value in best.items()}
-        out = {name: Limit(value, *(value - gap for gap in gaps[name])) for name, value in best.items()}
+    # those of another replica: a replica's weights know its own samples
+    own = Nodes.of(np.roll(basis, 1, axis=0).swapaxes(1, 2), np.roll(z, 1, axis=0), teacher)
+    value = seen(own, 0, 1, False)
+    orders = (0, 1, 2) if not np.array_equal(limits["norm"].best, limits["norm"].plain) else (0,)
+    copies = []
+    for order in orders:
+        at_mean, left_out = (seen(own, order, every, without) for without in (False, True))
+        copies.append({name: count * at_mean[name] - (count - 1) * left_out[name] for name in value})
+    shift = {name: 0.0 for name in value}
     if M < MOST_NODES:
-        count = max(min(4 * M, MOST_NODES), FEWEST_NODES)
-        more = seen(make_nodes(system.problem, count, len(z), seed, jax.random.key(seed)), 0, every)
-        shift = {name: carried(more[name] - best[name][:, ::every]) for name in best}
-        out = {name: part.moved(shift[name]) for name, part in out.items()}
-    return {f"test_{name}": part for name, part in out.items()}
+        nodes = make_nodes(system.problem, max(min(4 * M, MOST_NODES), FEWEST_NODES), count, seed, jax.random.key(seed))
+        more = seen(nodes, 0, every, False)
+        shift = {name: more[name] - value[name][:, ::every] for name in value}
+    out = {}
+    for name, mean in value.items():
+        parts = [mean + carried(part[name] + shift[name] - mean[:, ::every]) for part in copies]
+        out[f"test_{name}"] = Limit(*(parts if len(parts) == 3 else parts * 3))
+    return out
 
 
 def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:

@@ -62,17 +62,17 @@ LEAST = 0.25
 
 
 def step_error(found: Limit, extrapolate: bool = True, time_axes: int = 1) -> np.ndarray:
-    """What is left of the steps' error, on average over replicas: the largest nearby, where corrections may cross zero.
+    """What is left of the steps' error, on average over replicas and nearby times, since corrections may cross zero.
 
     Without extrapolation the value is that of the finest grid, and all corrections together are its error.
     """
 
     def size(gap: np.ndarray) -> np.ndarray:
         # the noise of a mean correction is in the standard error already: its square is taken off
-        gap = np.sqrt(np.clip(gap.mean(axis=0) ** 2 - gap.var(axis=0, ddof=1) / len(gap), 0.0, None))
+        square = gap.mean(axis=0) ** 2 - gap.var(axis=0, ddof=1) / len(gap)
         for axis in range(time_axes):
-            gap = np.moveaxis(_widest(np.moveaxis(gap, axis, 0)), 0, axis)
-        return gap
+            square = np.moveaxis(_nearby(np.moveaxis(square, axis, 0)), 0, axis)
+        return np.sqrt(np.clip(square, 0.0, None))
 
     if not extrapolate:
         return size(found.best - found.plain)
@@ -80,10 +80,10 @@ def step_error(found: Limit, extrapolate: bool = True, time_axes: int = 1) -> np
     return last * np.clip(last / np.where(first > 0, first, np.inf), LEAST, 1.0) if np.any(first) else last
 
 
-def _widest(gap: np.ndarray) -> np.ndarray:
-    """The largest nearby, along the first axis."""
-    out = gap.copy()
-    for shift in range(1, 2 + len(gap) // 24):
-        out[shift:] = np.maximum(out[shift:], gap[:-shift])
-        out[:-shift] = np.maximum(out[:-shift], gap[shift:])
-    return out
+def _nearby(values: np.ndarray) -> np.ndarray:
+    """Means over a window along the first axis, shorter at the ends."""
+    reach = 1 + len(values) // 24
+    total = np.cumsum(np.concatenate([np.zeros_like(values[:1]), values]), axis=0)
+    place = np.arange(len(values))
+    low, high = np.maximum(place - reach, 0), np.minimum(place + reach + 1, len(values))
+    return (total[high] - total[low]) / (high - low).reshape(-1, *[1] * (values.ndim - 1))
