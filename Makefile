@@ -36,6 +36,7 @@ check: install
 bench: install
 	$(BIN)/python benchmarks/simulators.py
 	$(BIN)/python benchmarks/march.py
+	$(BIN)/python benchmarks/moments_against_dense.py
 
 clean:
 	rm -rf $(VENV) figure.* verify.* frameworks.*

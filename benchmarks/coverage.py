@@ -149,9 +149,8 @@ def table(cases: list[str]) -> None:
         for name in NAMES:
             value, error = (part.reshape(len(part), -1) for part in solution.curve(name))
             exact = np.asarray(known[case][name]["value"]).reshape(len(PARTS), -1)[-1, 0]
-            cells.append(
-                f"{name} {value[-1, 0]:.4f}±{error[-1, 0]:.4f} ({exact:.4f}, {np.max(error) / np.max(np.abs(value)):.1%})"
-            )
+            share = np.max(error) / np.max(np.abs(value))
+            cells.append(f"{name} {value[-1, 0]:.4f}±{error[-1, 0]:.4f} ({exact:.4f}, {share:.1%})")
         print(f"{case:22s} {seconds:5.1f} s  " + "   ".join(cells), flush=True)
 
 

@@ -78,8 +78,9 @@ def device() -> None:
         new = march.advance._cache_size() - programs  # pyright: ignore[reportAttributeAccessIssue]
         loss = out.values["train_loss"][:, -1]
         spread = loss.std(ddof=1) / np.sqrt(len(loss)) / loss.mean()
-        print(f"{round(t_max / dt):6d} steps, {samples:8d} samples: {warm:.3f} s warm; "
-              f"compiling {max(first - warm, 0) * bool(new):.1f} s; train loss to {spread:.2%}", flush=True)  # fmt: skip
+        compiling = max(first - warm, 0.0) if new else 0.0
+        print(f"{round(t_max / dt):6d} steps, {samples:8d} samples: {warm:.3f} s warm; compiling {compiling:.1f} s; "
+              f"train loss to {spread:.2%}", flush=True)  # fmt: skip
     long_times(dt=0.05)
 
 

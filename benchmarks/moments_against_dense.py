@@ -42,16 +42,16 @@ COMMITTEE: dict[str, Any] = {
     "init": sl.Normal(0.5),
 }
 JUMP = sl.Schedule(lambda t: jnp.where(t < 2.0, 1.0, 0.2))
+SPARSE = logistic(penalty=sl.SmoothL1(0.1, 0.1), teacher=sl.SparseNormal(0.2, 2.0))
+WELL = logistic(penalty=sl.Penalty(lambda theta: 0.5 * (theta**2 - 1) ** 2), teacher=sl.Rademacher(1.0))
+SQUARE = sl.Problem(loss=sl.Square(), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.3))
 CASES: dict[str, tuple[sl.Problem, Any, dict[str, Any]]] = {
     "gradient flow": (logistic(), sl.GradientFlow(), {"t_max": 8.0, "dt": 0.1}),
     "SGF": (logistic(), sl.SGF(0.5), {"t_max": 8.0, "dt": 0.1}),
     "SGD": (logistic(), sl.SGD(0.5), {"t_max": 8.0, "dt": 0.1}),
     "SGD, reshuffled": (logistic(), sl.ShuffledSGD(1.0), {"t_max": 8.0, "dt": 0.1}),
     "proportional": (logistic(), sl.ProportionalSGD(0.3), {"t_max": 8.0, "dt": 0.2}),
-    "proportional, γ·curvature near 2": (
-        sl.Problem(loss=sl.Square(), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.3)),
-        sl.ProportionalSGD(0.7), {"t_max": 20.0, "dt": 0.5},
-    ),  # fmt: skip
+    "proportional, γ·curvature near 2": (SQUARE, sl.ProportionalSGD(0.7), {"t_max": 20.0, "dt": 0.5}),
     "persistent": (logistic(), sl.PersistentSGD(0.3, 1.0), {"t_max": 8.0, "dt": 0.2}),
     "momentum, friction 0.7": (momentum(0.7), sl.SGD(0.4), {"t_max": 6.0, "dt": 0.1}),
     "momentum, friction 0.2, t = 12": (momentum(0.2), sl.SGD(0.1), {"t_max": 12.0, "dt": 0.2}),
@@ -59,18 +59,10 @@ CASES: dict[str, tuple[sl.Problem, Any, dict[str, Any]]] = {
     "geometric times": (logistic(), sl.SGD(0.5), {"times": sl.grid.geometric(20.0, 0.1, 30), "dt": 0.2}),
     "committee, width 2": (sl.Problem(sample_ratio=2.0, width=2, **COMMITTEE), sl.SGD(0.5), {"t_max": 6.0, "dt": 0.1}),
     "committee, width 3": (sl.Problem(sample_ratio=3.0, width=3, **COMMITTEE), sl.SGD(0.5), {"t_max": 3.0, "dt": 0.1}),
-    "particles, smooth L1": (
-        logistic(penalty=sl.SmoothL1(0.1, 0.1), teacher=sl.SparseNormal(0.2, 2.0)), sl.SGD(0.5), {"t_max": 6.0, "dt": 0.1},
-    ),
-    "particles, double well": (
-        logistic(penalty=sl.Penalty(lambda theta: 0.5 * (theta**2 - 1) ** 2), teacher=sl.Rademacher(1.0)),
-        sl.SGD(0.5), {"t_max": 4.0, "dt": 0.1},
-    ),
-    "particles, reshuffled": (
-        logistic(penalty=sl.SmoothL1(0.1, 0.1), teacher=sl.SparseNormal(0.2, 2.0)),
-        sl.ShuffledSGD(1.0), {"t_max": 6.0, "dt": 0.1},
-    ),
-}  # fmt: skip
+    "particles, smooth L1": (SPARSE, sl.SGD(0.5), {"t_max": 6.0, "dt": 0.1}),
+    "particles, double well": (WELL, sl.SGD(0.5), {"t_max": 4.0, "dt": 0.1}),
+    "particles, reshuffled": (SPARSE, sl.ShuffledSGD(1.0), {"t_max": 6.0, "dt": 0.1}),
+}
 
 
 def main(only: list[str]) -> None:

@@ -332,7 +332,7 @@ def measure(arguments: argparse.Namespace, path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         sources = {"new": ROOT / "src"}
         if "old" in arguments.solvers:
-            sources["old"] = unpack(EARLIER, folder)
+            sources["old"] = arguments.earlier.resolve() if arguments.earlier else unpack(EARLIER, folder)
         for name in arguments.cases:
             steps = CASES[name].steps[:1] if arguments.quick else CASES[name].steps
             for solver in arguments.solvers:
@@ -363,6 +363,7 @@ def main() -> None:
     parser.add_argument("--reference-replicas", type=int, default=4, help="few: the bias is that of one replica")
     parser.add_argument("--reference-seeds", type=int, default=4)
     parser.add_argument("--reference-step", type=float, default=0.5, help="as a fraction of the smallest of the ladder")
+    parser.add_argument("--earlier", type=Path, help=f"src folder of {EARLIER}, where there is no git")
     parser.add_argument("--folder", type=Path, default=HERE, help="of truth and results")
     parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "work_precision.png")
     arguments = parser.parse_args()

@@ -219,12 +219,12 @@ def test_the_command_is_installed():
 def test_solve_takes_the_dmft_solver_where_nothing_exact_is_known(example, tmp_path):
     path = tmp_path / "logistic.toml"
     text = example.read_text().replace('"Square"', '"Logistic"').replace('"Linear"', '"Sign"')
-    path.write_text(text.replace("t_max = 8.0", "t_max = 1.0\ndt = 0.1"))
+    path.write_text(text.replace("t_max = 8.0", "t_max = 1.0\ndt = 0.125"))
     out = run("solve", path, "-o", tmp_path / "theory.nc", "--kernels")
     assert out.exit_code == 0, out.stderr
     assert "DMFT" in out.stdout
     theory = sl.load(tmp_path / "theory.nc")
-    assert theory.about["options"]["dt"] == pytest.approx(0.1)
+    assert theory.about["options"]["dt"] == pytest.approx(0.125)
     assert "R_theta" in theory
     # the same file drives the simulation: SGD has a step of its own and leaves dt to the solver
     assert run("simulate", path, "-o", tmp_path / "runs.nc", "--dim", 100, "--trials", 4).exit_code == 0

@@ -472,7 +472,26 @@ def test_extrapolation_removes_two_orders():
     np.testing.assert_allclose(extrapolation.limit(values[:2], grids[:2], fine[record], record).best, found.lower)
     alone = extrapolation.limit(values[:1], grids[:1], fine[record], record)
     assert np.array_equal(alone.best, alone.lower)
-    assert np.all(extrapolation.step_error(found) >= np.abs((found.best - found.lower).mean(axis=0)) - 1e-15)
+
+
+def test_step_error_covers_the_third_order():
+    """f(γ) = f + c₁γ + c₂γ² + c₃γ³ with c's alike: what is left, 8c₃γ³, against the estimate."""
+    fine, gamma, scale = np.linspace(0.0, 4.0, 65), 0.05, np.array([[1.0], [1.1], [0.9]])
+
+    def at(t, size):
+        orders = (1 + t) * size + (2 - t) * size**2 + (1 + t) * size**3
+        return (np.sin(t) + orders)[None] * scale
+
+    strides, record = (1, 2, 4), np.arange(0, 65, 4)
+    values = [at(fine[::s], gamma * s) for s in strides]
+    found = extrapolation.limit(values, [fine[::s] for s in strides], fine[record], record)
+    left = np.abs(found.best.mean(axis=0) - np.sin(fine[record]))
+    estimate = extrapolation.step_error(found)
+    assert np.all(left <= 2 * estimate)
+    assert np.max(estimate) <= np.max(np.abs(found.best - found.lower))
+    plain = extrapolation.step_error(found, extrapolate=False)
+    gap = np.abs(at(fine[record], gamma).mean(axis=0) - np.sin(fine[record]))
+    np.testing.assert_allclose(plain[1:-1], gap[1:-1], rtol=0.1)
 
 
 @pytest.mark.parametrize("rate", [0.03, 1.0, 7.9, 20.0])

@@ -261,7 +261,10 @@ def test_prefix_invariance_bit_for_bit():
     for t_max in (3.0, 8.0):
         long = dict(values_on(sl.solve(logistic(), sl.SGD(1.0), t_max=t_max, **words), short.time))
         for name, values in values_on(short, short.time):
-            assert np.array_equal(values, long[name]), name
+            if not name.startswith("test"):  # averages over points that are looked at at some times only
+                assert np.array_equal(values, long[name]), name
+        for name in ("test_loss", "test_error"):
+            np.testing.assert_allclose(short[name], long[name], atol=0.5 * np.max(short[f"{name}_stderr"]))
 
 
 def test_two_devices_give_what_one_gives():
@@ -428,8 +431,8 @@ def test_lengths_do_not_recompile():
     assert count() == before
 
 
-def cubic(r, y, a):
-    return a * jnp.abs(r - y) ** 3 + 0.5 * (r - y) ** 2
+def rounded(r, y, a):
+    return a * jnp.sqrt(1 + (r - y) ** 2) + 0.5 * (r - y) ** 2
 
 
 def test_parameters_of_a_users_loss_do_not_recompile():
@@ -437,13 +440,13 @@ def test_parameters_of_a_users_loss_do_not_recompile():
     count: Any = march.advance._cache_size  # pyright: ignore[reportFunctionMemberAccess]
     ends, sizes = [], []
     for a in (0.0, 0.1, 0.4):
-        problem = dataclasses.replace(square(), loss=sl.Loss(cubic, parameters={"a": a}))
+        problem = dataclasses.replace(square(), loss=sl.Loss(rounded, parameters={"a": a}))
         ends.append(sl.solve(problem, sl.SGF(0.3), t_max=1.0, dt=0.1, samples=4096)["train_loss"][-1])
         sizes.append(count())
     assert sizes[0] == sizes[1] == sizes[2]
     plain = sl.solve(square(), sl.SGF(0.3), t_max=1.0, dt=0.1, samples=4096)["train_loss"][-1]
     assert ends[0] == pytest.approx(plain, rel=1e-5)
-    assert abs(ends[2] - ends[0]) > 0.01
+    assert ends[2] > ends[1] > ends[0]
 
 
 SCALE = 1.0

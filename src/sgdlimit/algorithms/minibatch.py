@@ -7,7 +7,6 @@ from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from .._tree import settle, static, tree
 from ..errors import reject, whole
@@ -106,7 +105,7 @@ SMALL_RATE = 4.0
 """A Poisson number of larger rate is the sum of several of at most this rate."""
 LARGEST = 24
 """No Poisson number of a small rate is larger: the probability is below the resolution of a uniform number."""
-LOG_FACTORIALS = np.array([math.lgamma(n + 1) for n in range(LARGEST)])
+LOG_FACTORIALS = tuple(math.lgamma(n + 1) for n in range(LARGEST))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
@@ -117,7 +116,8 @@ def poisson(rate: Any, key: Any, shape: tuple[int, ...]) -> Any:
     """
     parts = jnp.maximum(jnp.ceil(rate / SMALL_RATE), 1.0)
     small = rate / parts
-    mass = jnp.exp(jnp.arange(LARGEST) * jnp.log(jnp.maximum(small, 1e-30)) - small - LOG_FACTORIALS)
+    factorials = jnp.asarray(LOG_FACTORIALS, small.dtype)
+    mass = jnp.exp(jnp.arange(LARGEST) * jnp.log(jnp.maximum(small, 1e-30)) - small - factorials)
     below = jnp.cumsum(mass).astype(jnp.float32)
 
     def one(i: Any, total: Any) -> Any:
