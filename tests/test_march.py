@@ -479,7 +479,7 @@ def test_step_error_covers_the_third_order():
     fine, gamma, scale = np.linspace(0.0, 4.0, 65), 0.05, np.array([[1.0], [1.1], [0.9]])
 
     def at(t, size):
-        orders = (1 + t) * size + (2 - t) * size**2 + (1 + t) * size**3
+        orders = (1 + t) * size + (2 - 0.3 * t) * size**2 + (1 + 0.2 * t) * size**3
         return (np.sin(t) + orders)[None] * scale
 
     strides, record = (1, 2, 4), np.arange(0, 65, 4)

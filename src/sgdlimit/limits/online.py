@@ -72,7 +72,7 @@ def online(
     t = grid.resolve(t_max, times)
     check_share(algorithm, t)
     samples = whole("samples", samples, least=64, why="an average needs at least 64 points")
-    samples = 2 ** (samples - 1).bit_length()  # Sobol points are balanced in powers of two
+    samples = 2 ** (samples - 1).bit_length()  # a power of two, as in `solve`
     replicas = whole("replicas", replicas, least=2, why="a standard error needs at least 2 replicas")
     particles = whole("particles", particles, least=64, why="at least 64 particles")
     dt = real("dt", dt, above=0, why="it must be a positive time step")

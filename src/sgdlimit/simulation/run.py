@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import grid
+from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData, check_share, require
 from ..errors import flag, real, reject, seed_number, whole
@@ -56,6 +57,7 @@ def simulate(
     snapshots: times at which weights and pre-activations are kept (default: the last recorded one).
     test_samples: fresh samples behind a test average; workers: trials run at once (default: one a core).
     """
+    keep_programs()
     require(problem, algorithm)
     dim = whole("dim", dim, least=2, why="d must be a whole number ≥ 2")
     samples = 0 if problem.infinite_data else round(problem.sample_ratio * dim)
