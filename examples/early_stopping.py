@@ -2,8 +2,8 @@
 
 δ = 1.5, τ = 0.5, λ = 0.001. Left: test loss, SGD at d = 1500 over its limit, with a star at its minimum. Right: the
 zero–one test error, with a star at the same time. The more labels are flipped, the earlier to stop: the test loss is
-lowest at t = 6.5, 3.5 and 1.25 for p = 5, 10 and 20 %, and by t = 12 it has risen by 0.015, 0.058 and 0.159. The
-zero–one error has no such minimum: it keeps falling after the star, at p = 20 % from 0.413 to 0.402, and then stays.
+lowest at t = 5.9, 3.4 and 1.25 for p = 5, 10 and 20 %, and by t = 12 it has risen by 0.017, 0.060 and 0.159. The
+zero–one error has no such minimum: it keeps falling after the star, at p = 20 % from 0.415 to 0.404, and then stays.
 
     python examples/early_stopping.py early_stopping.png
 """

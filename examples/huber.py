@@ -5,7 +5,7 @@ tells more about a few labels than about the weights. Shown is the error of the 
 the right at the end against the threshold of the Huber loss. Lines: exact limit. Points: SGD, median and quartiles.
 
 At t = 5 the error is 0.41 at threshold 0.4 against 1.01 for the square loss, which ends where it began; a smaller
-threshold learns too slowly (0.52 at 0.2), a larger one lets the noise in (0.68 at 3.2). The square loss is at the
+threshold learns too slowly (0.51 at 0.2), a larger one lets the noise in (0.71 at 3.2). The square loss is at the
 mercy of single labels: its 20 runs end between 0.84 and 10.3, those of threshold 0.4 between 0.37 and 0.44.
 
     python examples/huber.py huber.png

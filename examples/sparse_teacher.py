@@ -2,7 +2,7 @@
 
 Square loss, δ = 0.8, τ = 0.2. Left: test error, SGD at d = 1000 over the limit (exact for ridge, particles for ℓ₁).
 Right: the weights that should be zero, in SGD and in the limit. At t = 12 the test error is 0.338 with the best ridge,
-0.184 with ℓ₁ at λ = 0.05 and 0.087 at λ = 0.2, where label noise alone is 0.04: ridge leaves every idle weight
+0.182 with ℓ₁ at λ = 0.05 and 0.082 at λ = 0.2, where label noise alone is 0.04: ridge leaves every idle weight
 Gaussian, ℓ₁ gathers them near zero.
 
     python examples/sparse_teacher.py sparse_teacher.png

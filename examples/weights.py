@@ -6,7 +6,7 @@ Printed: the Wasserstein-1 distance of the two laws, beside that of two independ
 
 At t = 0.5 the law has one peak, at t = 2 shoulders appear, at t = 6 it is three separate peaks, at 0 and near ±1.6 (the
 penalty shrinks). Cutting at |θ| = 0.75 misjudges 13 % of the weights at t = 0.5, 1.7 % at t = 2 and 0.03 % at t = 6
-(theory: 13.7 %, 2.0 %, 0.06 %). W1 is 0.011, 0.013, 0.016; by chance 0.007 ± 0.002, 0.011 ± 0.004, 0.011 ± 0.005.
+(theory: 12.9 %, 1.7 %, 0.01 %). W1 is 0.011, 0.012, 0.011; by chance 0.007 ± 0.002, 0.011 ± 0.003, 0.012 ± 0.005.
 
     python examples/weights.py weights.png
 """

@@ -112,8 +112,8 @@ def test_a_learning_rate_schedule_is_a_batch_schedule_on_another_clock():
 def test_the_same_for_another_loss():
     words = {"samples": 32768, "seed": 1}
     clock = np.linspace(0.0, LAST, 9)
-    slowed = sl.solve(logistic(schedule=SLOW), sl.SGF(1.5), times=np.expm1(clock), dt=0.1, **words)
-    cooled = sl.solve(logistic(), cooling(1.5), times=clock, dt=0.05, **words)
+    slowed = sl.solve(logistic(schedule=SLOW), sl.SGF(1.5), times=np.expm1(clock), dt=0.05, **words)
+    cooled = sl.solve(logistic(), cooling(1.5), times=clock, dt=0.025, **words)
     for name in CURVES:
         (a, error_a), (b, error_b) = slowed.curve(name), cooled.curve(name)
         assert_within((a - b)[1:], np.hypot(error_a, error_b)[1:])

@@ -230,7 +230,7 @@ def test_persistent_chain_forgets_at_the_stated_rate():
     algorithm, dt, count = sl.PersistentSGD(0.4, 0.8), 0.2, 200_000
     state = algorithm.start_increments(jax.random.key(0), (count,), 1.0)
     np.testing.assert_allclose(state, 0.4)  # the probability of the first state
-    first = None
+    first, member = None, np.zeros(count)
     for i in range(6):
         state, Z = algorithm.increments(state, jax.random.key(10 + i), i * dt, dt, 1.0)
         member = np.asarray(Z, dtype=float) * 0.4 / dt

@@ -19,6 +19,7 @@ from sgdlimit.dmft.memory import Dense, Moments
 from sgdlimit.dmft.system import System, one_group
 from sgdlimit.dmft.weight_side import Linear, Particles
 from sgdlimit.limits.spectrum import marchenko_pastur
+from sgdlimit.problem import fields
 
 
 @pytest.fixture(autouse=True)
@@ -316,7 +317,7 @@ def test_tangents_are_the_derivatives_of_every_sample(algorithm):
         for i in range(steps + 1):
             past = sum((rho[i, j] @ F[j] for j in range(i)), start=jnp.zeros(2))
             here = w[i, :, s] + extra[i] - past / delta
-            force = jax.grad(lambda v: sl.problem.fields.loss(COMMITTEE, v, start.r_star[:, s], start.z[s]))(here)
+            force = jax.grad(lambda v: fields.loss(COMMITTEE, v, start.r_star[:, s], start.z[s]))(here)
             r.append(here)
             ell.append(force)
             F.append(Z[i, s] * force)

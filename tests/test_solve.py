@@ -193,12 +193,12 @@ def test_order_of_matrices_in_a_non_symmetric_linear_field():
         ) @ A / delta
 
     for algorithm in (sl.GradientFlow(), sl.SGF(0.5)):
-        solution = sl.solve(problem, algorithm, t_max=2.0, dt=0.1, samples=16384, kernels=True, seed=14)
+        solution = sl.solve(problem, algorithm, t_max=2.0, dt=0.05, samples=16384, kernels=True, seed=14)
         for lag in range(len(solution.time)):
             exact = kernels(solution.time[lag])
             for name, wanted in zip(("R_theta", "R_ell"), exact, strict=True):
                 value, error = solution.curve(name)
-                assert np.max(np.abs(value[lag, 0] - wanted) / (error[lag, 0] + 1e-9)) < 3, (name, lag)
+                assert_within(value[lag, 0] - wanted, error[lag, 0] + 2e-3 * np.max(np.abs(value)), trials=16)
 
 
 def test_many_samples_per_dimension_approach_the_online_limit():
@@ -423,7 +423,8 @@ def test_numbers_do_not_recompile():
 
 def test_lengths_do_not_recompile():
     """All t_max in a range of lengths, and step sizes near each other, share one program."""
-    count: Any = march.advance._cache_size  # pyright: ignore[reportFunctionMemberAccess]
+    advance: Any = march.advance
+    count = advance._cache_size
     sl.solve(logistic(), sl.SGD(0.5), t_max=1.0, samples=4096, dt=0.05)
     before = count()
     for t_max in (2.3, 5.0, 7.7, 20.0):
@@ -437,7 +438,8 @@ def rounded(r, y, a):
 
 def test_parameters_of_a_users_loss_do_not_recompile():
     """And they count: a = 0 is least squares."""
-    count: Any = march.advance._cache_size  # pyright: ignore[reportFunctionMemberAccess]
+    advance: Any = march.advance
+    count = advance._cache_size
     ends, sizes = [], []
     for a in (0.0, 0.1, 0.4):
         problem = dataclasses.replace(square(), loss=sl.Loss(rounded, parameters={"a": a}))

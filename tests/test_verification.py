@@ -91,6 +91,6 @@ def test_parts_take_other_problems():
         assert all(curve.falls for curve in found[side] if "moments" not in curve.label)
     rates = [c.power.exponent for c in discretisation(ridge(), 0.5, gammas=(0.25, 0.125), samples=2**14)]
     assert rates[0] > 0.8
-    small = bias(logistic(2.0), sl.SGD(1.0), dims=(8, 64), trials=(400, 100), t_max=1.0, samples=2**14)
+    small = bias(logistic(2.0), sl.SGD(1.0), dims=(8, 64), trials=(1600, 200), t_max=1.0, samples=2**15)
     assert small[1].value[0] > 3 * small[1].error[0]
     assert small[1].value[1] < small[1].value[0]

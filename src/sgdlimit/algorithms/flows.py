@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
-import jax
 import jax.numpy as jnp
 
+from .._random import normal
 from .._tree import tree
 from ..problem import Constant, Problem
 from ..problem.schedules import ScheduleLike
@@ -104,8 +104,8 @@ class SGF(Weighted):
 
     def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
         """Z = γ + sqrt(τδγ) N(0, 1)."""
-        normal = jax.random.normal(key, state.shape, jnp.float32)
-        return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * normal
+        noise = normal(key, state.shape)
+        return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * noise
 
     def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
         """τδγ."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 import jax
 import jax.numpy as jnp
 
+from .._random import uniform
 from .._tree import settle, static, tree
 from ..errors import reject, whole
 from ..problem import Constant, Problem
@@ -121,7 +122,7 @@ def poisson(rate: Any, key: Any, shape: tuple[int, ...]) -> Any:
     below = jnp.cumsum(mass).astype(jnp.float32)
 
     def one(i: Any, total: Any) -> Any:
-        u = jax.random.uniform(jax.random.fold_in(key, i), shape, jnp.float32)
+        u = uniform(jax.random.fold_in(key, i), shape)
         for n in range(LARGEST):
             total = total + (u >= below[n])
         return total

@@ -3,10 +3,9 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ..limits.averages import Nodes, make_nodes, observe
+from ..limits.averages import Nodes, evenly, make_nodes, observe
 from ..problem.observables import error_kind
 from ..results import Variable, statistics
 from ..results.statistics import Estimate
@@ -19,8 +18,8 @@ from .run import Records
 
 FEWEST_NODES, MOST_NODES = 2048, 16384
 """Points behind a test average in each replica: four times its samples, within these."""
-SPARSE = 4
-"""What changes slowly is looked at at every fourth time: step errors, and what more points change."""
+SPARSE = 32
+"""What changes slowly is looked at at so many times at most: copies, step errors, and what more points change."""
 
 
 class Labelled(NamedTuple):
@@ -124,44 +123,45 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
 
     They are taken at the mean over replicas: the mean of what each replica gives would be biased by the replicas' own
     noise. Copies are jackknife pseudo-values, R·f(mean) − (R−1)·f(mean without one). Points are samples
-    (w_0, w*, z), and at every few times more of them: few points of exact second moments miss the tails.
+    (w_0, w*, z), and at some times more of them: few points of exact second moments miss the tails.
     """
     system, (_, m, k, M) = found.system, found.system.shape
     basis = np.concatenate([np.asarray(start.basis[:, : m + k, :MOST_NODES], np.float64) for start in found.starts])
     z = np.concatenate([np.asarray(start.z[:, :MOST_NODES], np.float64) for start in found.starts])
     teacher = np.linalg.pinv(np.asarray(system.groups.teacher_inverse), hermitian=True)
     times, count = np.arange(limits["norm"].best.shape[1], dtype=float), len(z)
-    every = SPARSE if len(times) > 8 * SPARSE else 1
+    some = np.unique(np.linspace(0, len(times) - 1, min(SPARSE, len(times))).round().astype(int))
 
-    def seen(nodes: Nodes, order: int, every: int, without: bool) -> dict[str, np.ndarray]:
+    def seen(nodes: Nodes, order: int, at: Any, without: bool) -> dict[str, np.ndarray]:
         """At the mean, or at the mean without the replica whose points are used: (replicas, times)."""
         moments = []
         for name in ("fresh_norm", "fresh_overlap"):
-            copies = np.moveaxis(limits[name][order][:, ::every], 0, 1)
+            copies = np.moveaxis(limits[name][order][:, at], 0, 1)
             mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
-            moments.append(jnp.asarray((count * mean - copies) / (count - 1) if without else mean))
-        averages = observe(system.problem, nodes, *moments, system.metrics)
-        return {name: np.asarray(value, dtype=np.float64).T for name, value in averages.items()}
+            moments.append((count * mean - copies) / (count - 1) if without else mean)
+        averages = observe(system.problem, nodes, moments[0], moments[1], system.metrics)
+        return {name: value.T for name, value in averages.items()}
 
     def carried(gap: np.ndarray) -> np.ndarray:
-        return extrapolation.onto(gap, times[::every], times)
+        return extrapolation.onto(gap, times[some], times)
 
     # those of another replica: a replica's weights know its own samples
-    own = Nodes.of(np.roll(basis, 1, axis=0).swapaxes(1, 2), np.roll(z, 1, axis=0), teacher)
-    value = seen(own, 0, 1, False)
+    own = Nodes.of(np.roll(basis, 1, axis=0).swapaxes(1, 2), np.roll(z, 1, axis=0), teacher).rounded()
+    value = seen(own, 0, slice(None), False)
     orders = (0, 1, 2) if not np.array_equal(limits["norm"].best, limits["norm"].plain) else (0,)
     copies = []
     for order in orders:
-        at_mean, left_out = (seen(own, order, every, without) for without in (False, True))
+        at_mean, left_out = (seen(own, order, some, without) for without in (False, True))
         copies.append({name: count * at_mean[name] - (count - 1) * left_out[name] for name in value})
     shift = {name: 0.0 for name in value}
     if M < MOST_NODES:
-        nodes = make_nodes(system.problem, max(min(4 * M, MOST_NODES), FEWEST_NODES), count, seed, jax.random.key(seed))
-        more = seen(nodes, 0, every, False)
-        shift = {name: more[name] - value[name][:, ::every] for name in value}
+        size = max(min(4 * M, MOST_NODES), FEWEST_NODES)
+        nodes = make_nodes(system.problem, size, count, seed, jax.random.key(seed), evenly).rounded()
+        more = seen(nodes, 0, some, False)
+        shift = {name: more[name] - value[name][:, some] for name in value}
     out = {}
     for name, mean in value.items():
-        parts = [mean + carried(part[name] + shift[name] - mean[:, ::every]) for part in copies]
+        parts = [mean + carried(part[name] + shift[name] - mean[:, some]) for part in copies]
         out[f"test_{name}"] = Limit(*(parts if len(parts) == 3 else parts * 3))
     return out
 

@@ -69,7 +69,8 @@ def step_error(found: Limit, extrapolate: bool = True, time_axes: int = 1) -> np
 
     def size(gap: np.ndarray) -> np.ndarray:
         # the noise of a mean correction is in the standard error already: its square is taken off
-        square = gap.mean(axis=0) ** 2 - gap.var(axis=0, ddof=1) / len(gap)
+        mean = gap.mean(axis=0) ** 2
+        square = np.maximum(mean - gap.var(axis=0, ddof=1) / len(gap), LEAST**2 * mean)
         for axis in range(time_axes):
             square = np.moveaxis(_nearby(np.moveaxis(square, axis, 0)), 0, axis)
         return np.sqrt(np.clip(square, 0.0, None))

@@ -15,7 +15,7 @@ from . import data_side
 from .data_side import DataState
 from .system import Start, Step, System
 
-CHUNK = {"cpu": 50}
+CHUNK = {"cpu": 100}
 """Steps in one compiled call, by backend; progress, Ctrl-C and divergence are seen between calls."""
 LONG_CHUNK = 250
 """On any other, where a call takes as long as many steps."""

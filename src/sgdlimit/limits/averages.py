@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
-from .._linalg import root
+from .._linalg import root, root_of
 from ..problem import Normal, Problem, fields, observables
 from ..problem.laws import EntryLaw
 
@@ -34,9 +34,16 @@ class Nodes(NamedTuple):
     @classmethod
     def of(cls, normals: Any, z: Any, teacher: Any) -> "Nodes":
         """Points of equal weight, (replicas, N, m+k) and (replicas, N), with the teacher's second moments."""
-        inverse = jnp.asarray(np.linalg.pinv(teacher, hermitian=True)) if len(teacher) else jnp.zeros((0, 0))
-        weights = jnp.full(z.shape, 1.0 / z.shape[1])
-        return cls(jnp.asarray(normals), jnp.asarray(z), weights, root(jnp.asarray(teacher)), inverse)
+        inverse = np.linalg.pinv(teacher, hermitian=True) if len(teacher) else np.zeros((0, 0))
+        return cls(normals, z, np.full(z.shape, 1.0 / z.shape[1]), root_of(teacher), inverse)
+
+    def rounded(self) -> "Nodes":
+        """Points in single precision."""
+        return self._replace(
+            normals=np.asarray(self.normals, np.float32),
+            z=np.asarray(self.z, np.float32),
+            weights=np.asarray(self.weights, np.float32),
+        )
 
 
 PER_REPLICA = Nodes(0, 0, 0, None, None)  # type: ignore[arg-type]
@@ -56,9 +63,18 @@ def evenly(count: int, size: int, rng: np.random.Generator) -> np.ndarray:
     return (rng.random(size) + np.arange(1, count + 1)[:, None] * step) % 1.0
 
 
-def _points(samples: int, size: int, law: EntryLaw, seed: int, key: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sobol(count: int, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Scrambled Sobol points: better than `evenly` in many dimensions and for heavy tails."""
+    from scipy.stats import qmc
+
+    return qmc.Sobol(size, scramble=True, rng=rng).random(count)
+
+
+def _points(
+    samples: int, size: int, law: EntryLaw, seed: int, key: Any, spread: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Even normals, draws of z, and weights near 1/N that make all first and second moments exact."""
-    uniform = np.clip(evenly(samples, size + 2, np.random.default_rng(seed)), 1e-15, 1 - 1e-15)
+    uniform = np.clip(spread(samples, size + 2, np.random.default_rng(seed)), 1e-15, 1 - 1e-15)
     x, z = ndtri(uniform[:, :size]), law.spread_out(uniform[:, size:], key)
     first, second = np.append(np.zeros(size), 0.0), np.eye(size + 1)
     first[-1], second[-1, -1] = (moment.item() for moment in law.moments(1))
@@ -79,9 +95,11 @@ def _points(samples: int, size: int, law: EntryLaw, seed: int, key: Any) -> tupl
 def _samples(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
     """w (N, m) and w* (N, k), jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c."""
     m = Q.shape[0]
-    w_star = nodes.normals[:, m:] @ nodes.teacher_root.T
+    dtype = nodes.normals.dtype
+    w_star = nodes.normals[:, m:] @ nodes.teacher_root.T.astype(dtype)
     slope = c @ nodes.teacher_inverse
-    return w_star @ slope.T + nodes.normals[:, :m] @ root(Q - slope @ c.T).T, w_star
+    spread = root(Q - slope @ c.T).T.astype(dtype)
+    return w_star @ slope.T.astype(dtype) + nodes.normals[:, :m] @ spread, w_star
 
 
 def average(nodes: Nodes, Q: Any, c: Any, fn: Any) -> Any:
@@ -90,24 +108,50 @@ def average(nodes: Nodes, Q: Any, c: Any, fn: Any) -> Any:
     return jax.tree.map(lambda v: jnp.einsum("n...,n->...", v, nodes.weights), values)
 
 
-@partial(jax.jit, static_argnames="metrics")
-def observe(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = ()) -> dict[str, Any]:
-    """Every observable, (times, replicas); time by time, so that memory does not grow with their number.
+TIMES_AT_ONCE, NODES_AT_ONCE = 16, 512
+"""Averages are taken in pieces of one size, so that another number of times or points need not compile anew."""
 
-    `metrics` are further pairs (name, ψ(w, w*, z)). Where the error has a closed form, that is used.
-    """
+
+@partial(jax.jit, static_argnames="metrics")
+def _some(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any) -> dict[str, Any]:
+    """What some points add to every observable at some times, (times, replicas)."""
     chosen = observables.on_samples(problem) | dict(metrics)
 
     def one(nodes: Nodes, Q: Any, c: Any) -> dict[str, Any]:
         return average(nodes, Q, c, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
 
-    found = jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, *moments), (Q, c))
+    return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, *moments), (Q, c))
+
+
+def observe(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = ()) -> dict[str, np.ndarray]:
+    """Every observable, (times, replicas), at second moments Q, c of the weights, (times, replicas, m, ·).
+
+    `metrics` are further pairs (name, ψ(w, w*, z)). Where the error has a closed form, that is used.
+    """
+    count, size = len(Q), nodes.z.shape[1]
+    lost = -count % TIMES_AT_ONCE
+    Q, c = (np.concatenate([np.asarray(part), np.repeat(np.asarray(part)[-1:], lost, axis=0)]) for part in (Q, c))
+    pieces = []
+    for first in range(0, size, NODES_AT_ONCE):
+        span = slice(first, first + NODES_AT_ONCE)
+        pieces.append(
+            nodes._replace(normals=nodes.normals[:, span], z=nodes.z[:, span], weights=nodes.weights[:, span])
+        )
+    parts = []
+    for first in range(0, len(Q), TIMES_AT_ONCE):
+        span = slice(first, first + TIMES_AT_ONCE)
+        parts.append([_some(problem, piece, Q[span], c[span], metrics) for piece in pieces])
+    found = {
+        name: np.concatenate([sum(np.asarray(piece[name], np.float64) for piece in part) for part in parts])[:count]
+        for name in (parts[0][0] if parts else {})
+    }
     if observables.sign_of_gaussian(problem) and isinstance(problem.noise, Normal):
         # P(w (w* + z) < 0) for jointly Gaussian w and w* + z; a half where w = 0.
-        width = jnp.sqrt(jnp.sum(nodes.teacher_root @ nodes.teacher_root.T) + problem.noise.scale**2)
-        size = jnp.sqrt(Q[..., 0, 0])
-        cosine = jnp.sum(c[..., 0, :], axis=-1) / (jnp.where(size > 0, size, 1.0) * width)
-        found["error"] = jnp.where(size > 0, jnp.arccos(jnp.clip(cosine, -1.0, 1.0)) / jnp.pi, 0.5)
+        teacher = np.asarray(nodes.teacher_root, np.float64)
+        width = np.sqrt(np.sum(teacher @ teacher.T) + float(problem.noise.scale) ** 2)
+        length = np.sqrt(np.clip(Q[:count, ..., 0, 0], 0.0, None))
+        cosine = np.sum(c[:count, ..., 0, :], axis=-1) / (np.where(length > 0, length, 1.0) * width)
+        found["error"] = np.where(length > 0, np.arccos(np.clip(cosine, -1.0, 1.0)) / np.pi, 0.5)
     return found
 
 
@@ -121,12 +165,13 @@ def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any) -> tup
     return average(nodes, Q, c, products)
 
 
-def make_nodes(problem: Problem, samples: int, replicas: int, seed: int, key: Any) -> Nodes:
+def make_nodes(problem: Problem, samples: int, replicas: int, seed: int, key: Any, spread: Any = sobol) -> Nodes:
     """Independent points for every replica; `seed` scrambles, `key` draws where a law has no quantile function."""
     m, k = problem.width, problem.k
     teacher = problem.gram()[m:, m:]
     law = problem.noise_law
-    points = [_points(samples, m + k, law, seed * 1_000_003 + i, jax.random.fold_in(key, i)) for i in range(replicas)]
+    keys = jax.random.split(key, replicas)
+    points = [_points(samples, m + k, law, seed * 1_000_003 + i, keys[i], spread) for i in range(replicas)]
     normals, z, weights = (jnp.asarray(np.stack(part)) for part in zip(*points, strict=True))
     if not k:
         return Nodes(normals, z, weights, jnp.zeros((0, 0)), jnp.zeros((0, 0)))

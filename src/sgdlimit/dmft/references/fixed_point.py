@@ -218,9 +218,7 @@ def solve_by_iteration(
     curves = {name: np.asarray(values) for name, values in done.seen.items()} | {"norm": norm}
     curves |= {"overlap": overlap} if system.problem.k else {}
     nodes = make_nodes(system.problem, system.samples, replicas, seed, jax.random.key(seed))
-    fresh = observe(
-        system.problem, nodes, *(jnp.asarray(np.moveaxis(x, 0, 1)) for x in (norm, overlap)), system.metrics
-    )
+    fresh = observe(system.problem, nodes, np.moveaxis(norm, 0, 1), np.moveaxis(overlap, 0, 1), system.metrics)
     curves |= {f"test_{name}": np.asarray(values).T for name, values in fresh.items()}
     found = {name: values[:, at] for name, values in curves.items()}
     if system.kernels:
