@@ -33,7 +33,8 @@ def logistic(**more: Any) -> sl.Problem:
         "penalty": sl.Ridge(0.01),
         "sample_ratio": 2.0,
     }
-    return sl.Problem(**(chosen | {"teacher": sl.Normal(1.0), "noise": sl.Normal(0.1)} | more))
+    chosen |= {"teacher": sl.Normal(1.0), "noise": sl.Normal(0.1)}
+    return sl.Problem(**(chosen | more))
 
 
 def squared_tanh(r: Any, y: Any) -> Any:

@@ -1,6 +1,7 @@
 """Rooms of the march, one by one: against dense sums, autodiff, simulation of the laws, and closed forms."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from problems import logistic, square
 from scipy import stats
 
 import sgdlimit as sl
+from sgdlimit import _random
 from sgdlimit.algorithms.minibatch import poisson
 from sgdlimit.dmft import data_side, extrapolation, march, memory, noise, plan
 from sgdlimit.dmft.data_side import Tangents
@@ -215,6 +217,24 @@ def test_draws_of_a_replica(law):
     np.testing.assert_allclose(np.mean(start.r_star**2), problem.gram()[1, 1], atol=1e-10)
     # still sparse, but for what is taken off to make them orthogonal
     assert np.mean(np.abs(weights[1]) < 0.15) == pytest.approx(0.8, abs=0.08)
+
+
+def test_hashed_numbers():
+    """Never 0 or 1, not in 2²⁸ draws either; uniform and normal; steps, keys and neighbours are independent."""
+    size = 2**22
+    ends = jax.jit(lambda key: (jnp.min(u := _random.uniform(key, (size,))), jnp.max(u)))
+    keys = jax.random.split(jax.random.key(1), 64)
+    low, high = np.array([ends(key) for key in keys]).T
+    assert 0 < low.min() < 1e-6
+    assert 1 - 1e-6 < high.max() < 1
+    count = 100_000
+    draws = [
+        np.asarray(_random.uniform(jax.random.fold_in(jax.random.key(2), i), (count,)), dtype=float) for i in range(4)
+    ]
+    assert min(stats.kstest(u, "uniform").pvalue for u in draws) > 1e-4
+    assert stats.kstest(np.asarray(_random.normal(jax.random.key(3), (count,))), "norm").pvalue > 1e-4
+    pairs = [*itertools.pairwise(draws), *((u[:-lag], u[lag:]) for u in draws for lag in (1, 2, 512))]
+    assert_within([np.corrcoef(a, b)[0, 1] for a, b in pairs], 1 / np.sqrt(count))
 
 
 increments, step = jax.jit(noise.increments), jax.jit(march.step)

@@ -60,6 +60,7 @@ def test_rooms_import_only_from_rooms_above():
         "_tree",
         "_cache",
         "_linalg",
+        "_random",
         "grid",
         "progress",
         "problem",

@@ -40,7 +40,7 @@ def test_ridge_to_three_in_a_thousand(delta, algorithm, ridge, dt, samples):
 
 
 def test_ridge_kernels():
-    """All three two-time functions to 5e-3 of their largest value: what eight functions make of them."""
+    """All three two-time functions within their errors; the last, a mean of products over 2^17 samples, is rough."""
     problem, algorithm = square(2.0, 0.1), sl.SGF(0.4)
     solution = sl.solve(problem, algorithm, t_max=4.0, dt=0.05, samples=2**17, kernels=True)
     exact = sl.least_squares(problem, algorithm, times=solution.time, kernels=True)
@@ -48,7 +48,10 @@ def test_ridge_kernels():
         below = np.tril(np.ones(exact[name].shape[:2], dtype=bool))
         gap = np.abs(solution[name] - exact[name])[below].max() / np.max(np.abs(exact[name]))
         print(f"{name:12s} {gap:.1e}")
-        assert gap < 5e-3
+        value, error = solution.curve(name)
+        floor = 2e-3 * np.max(np.abs(exact[name]))  # what eight functions make of a kernel
+        assert_within((value - exact[name])[below], error[below] + floor, trials=16)
+        assert gap < (5e-3 if name != "R_ell" else 5e-2)
 
 
 @pytest.mark.parametrize(("algorithm", "value"), [(sl.SGD(4.0, batch_size=2), 0.167), (sl.SGF(4.0), 0.139)])

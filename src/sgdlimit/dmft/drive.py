@@ -3,14 +3,15 @@
 import math
 import time as clock
 from dataclasses import dataclass, replace
+from typing import Any
 
+import jax
 import numpy as np
 
 from ..progress import Progress
 from ..results import statistics
 from . import extrapolation, kernels, memory, noise, plan, run
 from .checks import check_memory
-from .march import advance
 from .memory import Memory, Moments
 from .plan import Level
 from .run import Records
@@ -19,6 +20,8 @@ from .weight_side import Particles
 
 JUDGED = ("train_loss", "train_error", "overlap", "norm")
 """Curves that decide how much is done."""
+_COMPILED: set[Any] = set()
+"""Shapes of marches that this process has compiled, for the record of time spent on it."""
 SAFETY = 4.0
 """The coarsest grid, where functions are compared, feels fast changes less than the finest; seen: 1 to 8 times."""
 PROJECTION_SHARE = 5e-3
@@ -81,10 +84,13 @@ def _march(job: Job, progress: bool | None) -> Marched:
     steps = sum(len(level.times) for level in levels) + (job.repeats - 1) * len(levels[-1].times)
     with Progress("solve", job.replicas * steps, progress) as bar:
         bar.phase("compiling")
-        begin, programs = clock.perf_counter(), _programs()
         starts = _starts(job, 0, size)
-        run.along(system, starts[0], levels[-1]._replace(times=levels[-1].times[:1]), none, bar)
-        compiling = clock.perf_counter() - begin if _programs() > programs else 0.0
+        compiling, shape = 0.0, (jax.tree.structure(system), len(starts[0].z))
+        if shape not in _COMPILED:  # one step, so that compiling is timed apart
+            begin = clock.perf_counter()
+            run.along(system, starts[0], levels[-1]._replace(times=levels[-1].times[:1]), none, bar)
+            compiling = clock.perf_counter() - begin
+            _COMPILED.add(shape)
         records = _all_grids(system, levels, starts, job.snapshots, bar)
         levels = levels[: len(records)]
         projection = None
@@ -197,8 +203,3 @@ def _starts(job: Job, turn: int, size: int) -> list[Start]:
 
 REPEATS, REPLICAS = 4096, 4096
 """Most of each: every march has a seed of its own."""
-
-
-def _programs() -> int:
-    """How many have been compiled."""
-    return advance._cache_size()  # pyright: ignore[reportAttributeAccessIssue]

@@ -24,7 +24,7 @@ GROWTH = 0.02
 LARGEST_STEP = 0.2
 """But not beyond this, nor beyond what is stable: the largest step sets the error."""
 MOST_STEPS = 1e6
-MOST_RECORDED = 400
+MOST_RECORDED = 128
 """Times that are recorded where the user names none."""
 TILE = 6 * 2**20
 """Bytes of tangents that one compiled call holds on a CPU: more falls out of the cache."""
