@@ -69,7 +69,7 @@ def march(job: Job, memories: list[Memory], progress: bool | None) -> Marched:
     found: Marched | None = None
     for kept in memories:
         found = _march(replace(job, system=replace(job.system, memory=kept)), progress)
-        if found.projection is None or (small(found) and not _lost_alone(found)):
+        if found.projection is None or (not _lost_alone(found) and (found.records[0].reason or small(found))):
             break
     assert found is not None
     return found

@@ -2,7 +2,7 @@
 
 Euler's error is c₁γ + c₂γ² + …. T₁ = 2f(γ) − f(2γ) has no first order, T₂ = (8f(γ) − 6f(2γ) + f(4γ))/3 no second. The
 value is T₂. Each order takes away about the same share of what the one before it left, so that |T₂ − T₁|²/|T₁ − f| is
-an estimate of what is still left; it is taken as no less than a quarter of |T₂ − T₁|, and no more than all of it. All
+an estimate of what is still left; it is taken as no less than half of |T₂ − T₁|, and no more than all of it. All
 replica by replica. Differences of grids are smooth in time: between their common times they are interpolated.
 """
 
@@ -23,8 +23,8 @@ class Limit(NamedTuple):
         return Limit(*(part + shift for part in self))
 
 
-def onto(gap: np.ndarray, own: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """A difference of grids on its own times, carried to others: monotone between points, no overshoot."""
+def onto(gap: np.ndarray, own: np.ndarray, times: np.ndarray, straight: bool = False) -> np.ndarray:
+    """A difference of grids on its own times, carried to others: monotone between points, no overshoot; or straight."""
     from scipy.interpolate import PchipInterpolator
 
     place = np.minimum(np.searchsorted(own, times), len(own) - 1)
@@ -32,7 +32,12 @@ def onto(gap: np.ndarray, own: np.ndarray, times: np.ndarray) -> np.ndarray:
         return gap[:, place]
     if len(own) < 2:
         return np.repeat(gap, len(times), axis=1)
-    return PchipInterpolator(own, gap, axis=1)(np.clip(times, own[0], own[-1]))
+    inside = np.clip(times, own[0], own[-1])
+    if straight:
+        right = np.clip(np.searchsorted(own, inside), 1, len(own) - 1)
+        share = ((inside - own[right - 1]) / (own[right] - own[right - 1])).reshape(-1, *[1] * (gap.ndim - 2))
+        return (1 - share) * gap[:, right - 1] + share * gap[:, right]
+    return PchipInterpolator(own, gap, axis=1)(inside)
 
 
 def limit(values: list[np.ndarray], grids: list[np.ndarray], times: np.ndarray, at: np.ndarray) -> Limit:
@@ -44,12 +49,14 @@ def limit(values: list[np.ndarray], grids: list[np.ndarray], times: np.ndarray, 
     if len(values) == 1:
         return Limit(plain, plain, plain)
     gap = _common(values[0], values[1])
-    first = onto(gap, grids[1][: gap.shape[1]], times)
+    own = grids[1][: gap.shape[1]]
+    first, straight = onto(gap, own, times), onto(gap, own, times, straight=True)
     if len(values) == 2:
         return Limit(plain + first, plain, plain)
     gap = _common(values[1], values[2])
     second = onto(gap, grids[2][: gap.shape[1]], times)
-    return Limit(plain + (5 * first - second) / 3, plain + first, plain)
+    # of the lower order corrections are carried straight: what the interpolation leaves is counted as well
+    return Limit(plain + (5 * first - second) / 3, plain + straight, plain)
 
 
 def _common(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
@@ -58,7 +65,7 @@ def _common(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
     return fine[:, : 2 * count : 2] - coarse[:, :count]
 
 
-LEAST = 0.25
+LEAST = 0.5
 """Share of the last correction that is always counted as left."""
 
 

@@ -69,7 +69,7 @@ def steps(
     grows = dt is None and len(gaps) > 2 and np.all(np.diff(gaps) > 0) and gaps[-1] > 4 * gaps[0]
     parts = []
     for a, b in pairwise(knots):
-        here = max(size, min(GROWTH * a, LARGEST_STEP, limit / 2) / 2**halvings) if grows else size
+        here = max(size, min(GROWTH * a, LARGEST_STEP, limit) / 2**halvings) if grows else size
         count = math.ceil((b - a) / here - 1e-9)
         count = STRIDES * math.ceil(count / STRIDES) if aligned else count
         parts.append(np.linspace(a, b, count + 1)[:-1])

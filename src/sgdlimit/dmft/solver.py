@@ -106,7 +106,7 @@ def solve(
     on_samples, on_weights = own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics)
     check_start(problem)
     pace = look(problem, algorithm, last)
-    limit = pace.limit / plan.STRIDES
+    limit = pace.limit / (2 * plan.STRIDES)
     linear = fields.linear_drift(problem, last)
 
     def planned(halvings: int) -> plan.Steps:
@@ -139,7 +139,9 @@ def solve(
         while True:
             count, repeats = split(wanted, replicas, plain)
             widest = float(np.max(np.diff(steps.times)))
-            strides = (1,) if algorithm.discrete else tuple(s for s in (1, 2, 4) if s == 1 or s * widest <= pace.limit)
+            strides = (
+                (1,) if algorithm.discrete else tuple(s for s in (1, 2, 4) if s == 1 or s * widest <= pace.limit / 2)
+            )
             keep = snapshot_steps(steps.times, snapshots)
             drawn = bool(on_weights) or len(keep) > 0 or not linear
             job = Job(system_of(count, steps), steps, strides, seed, replicas, repeats, keep, drawn)
