@@ -18,8 +18,6 @@ from .run import Records
 
 FEWEST_NODES, MOST_NODES = 2048, 16384
 """Points behind a test average in each replica: four times its samples, within these."""
-SETS = 4
-"""Sets of such points, which replicas share."""
 SPARSE = 16
 """What changes slowly is looked at at so many times at most: copies, step errors, and what more points change."""
 
@@ -158,9 +156,7 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
     shift = {name: 0.0 for name in value}
     if M < MOST_NODES:
         size = max(min(4 * M, MOST_NODES), FEWEST_NODES)
-        nodes = make_nodes(system.problem, size, min(count, SETS), seed, jax.random.key(seed), evenly).rounded()
-        normals, points, weights = (np.resize(part, (count, *part.shape[1:])) for part in nodes[:3])
-        nodes = nodes._replace(normals=normals, z=points, weights=weights)
+        nodes = make_nodes(system.problem, size, count, seed, jax.random.key(seed), evenly).rounded()
         more = seen(nodes, 0, some, False)
         shift = {name: more[name] - value[name][:, some] for name in value}
     out = {}
