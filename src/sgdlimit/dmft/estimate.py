@@ -16,8 +16,8 @@ from .extrapolation import Limit
 from .metrics import INTERNAL
 from .run import Records
 
-FEWEST_NODES, MOST_NODES = 2048, 16384
-"""Points behind a test average in each replica: four times its samples, within these."""
+FEWEST_NODES, MOST_NODES = 1024, 16384
+"""Points behind a test average in each replica: twice its samples, within these."""
 SPARSE = 16
 """What changes slowly is looked at at so many times at most: copies, step errors, and what more points change."""
 
@@ -155,7 +155,7 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
         copies.append({name: count * at_mean[name] - (count - 1) * left_out[name] for name in value})
     shift = {name: 0.0 for name in value}
     if M < MOST_NODES:
-        size = max(min(4 * M, MOST_NODES), FEWEST_NODES)
+        size = max(min(2 * M, MOST_NODES), FEWEST_NODES)
         nodes = make_nodes(system.problem, size, count, seed, jax.random.key(seed), evenly).rounded()
         more = seen(nodes, 0, some, False)
         shift = {name: more[name] - value[name][:, some] for name in value}
