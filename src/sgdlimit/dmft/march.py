@@ -15,17 +15,10 @@ from . import data_side
 from .data_side import DataState
 from .system import Start, Step, System
 
-CHUNK = {"cpu": 100}
-"""Steps in one compiled call, by backend; progress, Ctrl-C and divergence are seen between calls."""
-LONG_CHUNK = 250
-"""On any other, where a call takes as long as many steps."""
+CHUNK = 250
+"""Steps in one compiled call; progress, Ctrl-C and divergence are seen between calls."""
 OPTIONS = {"xla_gpu_autotune_level": 0}
 """Products here are small: trying algorithms for each of them takes seconds and gains nothing."""
-
-
-def chunk() -> int:
-    """Steps in one compiled call."""
-    return CHUNK.get(jax.default_backend(), LONG_CHUNK)
 
 
 class State(NamedTuple):

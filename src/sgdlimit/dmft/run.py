@@ -51,7 +51,7 @@ def along(system: System, start: Start, level: Level, keep: np.ndarray, bar: Pro
     A chunk's records are read while the next one runs: nothing waits for the host.
     """
     total = len(level.times)
-    size = march.chunk()
+    size = march.CHUNK
     stops = sorted({*range(size, total, size), *(int(i) for i in keep if i > 0), total})
     state = march.begin(system, start)
     parts: list[dict[str, np.ndarray]] = []

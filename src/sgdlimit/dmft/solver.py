@@ -35,7 +35,7 @@ MOST_SAMPLES = 2**17
 FEWEST = 256
 """Samples of one march at least: its averages are what everything else feeds on."""
 ONE_MARCH = 512
-"""Samples of one march at DEFAULT_SAMPLES; its bias falls as 1/M, so M grows as the root of all samples."""
+"""Samples of one march at DEFAULT_SAMPLES, times the width; its bias falls as 1/M, so M grows as the root of all."""
 HALVINGS = 3
 """How often steps are halved where the user names none and their error is not small."""
 STEP_SHARE = 0.01
@@ -77,7 +77,7 @@ def solve(
     t_max, dt: steps of at most dt; left out, 0.05 or what the problem's curvature asks for, halved while the step error
         is not small. times: when to record; spaced wider and wider (`sl.grid.geometric`), steps grow along.
     samples: of the effective process on the coarsest grid, over all replicas (rounded up to powers of two, at least 256
-        in each march); left out, 8192, and more while a standard error is above 2.5 % of its curve's largest value.
+        in each march); left out, 8192 times the width, and more while a standard error is above 2.5 % of its curve's largest value.
     replicas: independent solutions; their spread is the standard error.
     extrapolate: by default the values are the limit of small steps, from grids of steps dt, 2dt and 4dt on the same
         noise; False: those of dt, with the step error that the coarser grids show. Algorithms whose step is real have
@@ -134,10 +134,10 @@ def solve(
                 )
             count = 2 ** (max(-(-(samples or DEFAULT_SAMPLES) // replicas), FEWEST) - 1).bit_length()
             return solve_by_iteration(system_of(count, steps), steps, seed, replicas, damping, iterations, progress)
-        wanted, halvings = samples or DEFAULT_SAMPLES, 0
+        wanted, halvings = samples or DEFAULT_SAMPLES * problem.width, 0
         plain = kernels or snapshots is not None or bool(on_weights)
         while True:
-            count, repeats = split(wanted, replicas, plain)
+            count, repeats = split(wanted, replicas, plain, problem.width)
             widest = float(np.max(np.diff(steps.times)))
             strides = (
                 (1,) if algorithm.discrete else tuple(s for s in (1, 2, 4) if s == 1 or s * widest <= pace.limit / 2)
@@ -180,12 +180,12 @@ def solve(
     return Solution(variables | drawn_variables, coords | drawn_coords, about)
 
 
-def split(samples: int, replicas: int, plain: bool) -> tuple[int, int]:
+def split(samples: int, replicas: int, plain: bool, width: int) -> tuple[int, int]:
     """Samples of one march, a power of two, and marches of each replica on the coarsest grid; `plain`: one only."""
     each = 2 ** (max(-(-samples // replicas), FEWEST) - 1).bit_length()
     if plain:
         return each, 1
-    fewest = ONE_MARCH * max(1.0, np.sqrt(samples / DEFAULT_SAMPLES))
+    fewest = ONE_MARCH * width * max(1.0, np.sqrt(samples / (DEFAULT_SAMPLES * width)))
     count = min(each, 2 ** int(np.ceil(np.log2(fewest) - 0.5)))
     return count, max(1, -(-samples // (count * replicas)))
 
