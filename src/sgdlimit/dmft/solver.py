@@ -38,7 +38,7 @@ ONE_MARCH = 512
 """Samples of one march at DEFAULT_SAMPLES, times the width; its bias falls as 1/M, so M grows as the root of all."""
 HALVINGS = 3
 """How often steps are halved where the user names none and their error is not small."""
-STEP_SHARE = 0.01
+STEP_SHARE = 0.004
 """A step error below this share of the curve's largest value is small."""
 ERROR_SHARE = 0.025
 """A standard error below this share is small enough where the user names no samples."""
@@ -77,7 +77,8 @@ def solve(
     t_max, dt: steps of at most dt; left out, 0.05 or what the problem's curvature asks for, halved while the step error
         is not small. times: when to record; spaced wider and wider (`sl.grid.geometric`), steps grow along.
     samples: of the effective process on the coarsest grid, over all replicas (rounded up to powers of two, at least 256
-        in each march); left out, 8192 times the width, and more while a standard error is above 2.5 % of its curve's largest value.
+        in each march); left out, 8192 times the width, and more while a standard error is above 2.5 % of its curve's
+        largest value.
     replicas: independent solutions; their spread is the standard error.
     extrapolate: by default the values are the limit of small steps, from grids of steps dt, 2dt and 4dt on the same
         noise; False: those of dt, with the step error that the coarser grids show. Algorithms whose step is real have
