@@ -29,7 +29,7 @@ class Size(NamedTuple):
     temperatures: tuple[float, ...] = TEMPERATURES
     dim: int = 1024
     trials: int = 10
-    samples: int = 32768
+    samples: int = 2**19
     dt: float = 0.1
     """Step of the theory before extrapolation."""
 
