@@ -293,15 +293,19 @@ def table(name: str, rows: list[Row], truth: dict[str, Any]) -> str:
 
 
 def draw(results: dict[str, list[Row]], truth: dict[str, Any], path: Path) -> None:
-    """Four panels: all settings as dots, the front of either solver as a line."""
+    """A panel a case: all settings as dots, the front of either solver as a line."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     words = {"old": f"commit {EARLIER}", "new": "this solver"}
-    figure, axes = plt.subplots(2, 2, figsize=(10, 8), layout="constrained")
-    for ax, (name, case) in zip(axes.flat, CASES.items(), strict=True):
+    drawn = {name: case for name, case in CASES.items() if results.get(name)}
+    rows_of = max(1, -(-len(drawn) // 2))
+    figure, axes = plt.subplots(rows_of, 2, figsize=(10, 4 * rows_of), layout="constrained", squeeze=False)
+    for ax in axes.flat[len(drawn) :]:
+        ax.set_axis_off()
+    for ax, (name, case) in zip(axes.flat, drawn.items(), strict=False):
         ax.set(
             title=case.title, xscale="log", yscale="log", xlabel="true error (relative, rms)", ylabel="seconds, warm"
         )
