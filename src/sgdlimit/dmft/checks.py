@@ -137,10 +137,14 @@ def _refuse_jumps(force: Any, drift: Any) -> None:
 
 
 def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
-    """Refuse steps at which Euler is unstable. Algorithms in discrete time have no such limit: their step is real."""
+    """Refuse steps at which Euler is unstable, or would be at twice their size: then their error could not be told.
+
+    Algorithms in discrete time have no such limit: their step is real.
+    """
     largest = float(np.max(np.diff(times)))
-    if not algorithm.discrete and largest > limit:
-        why = f"explicit Euler is unstable above {limit:.3g} here; take dt ≤ {limit / 4:.2g}, or leave it out"
+    if not algorithm.discrete and 2 * largest > limit:
+        why = f"explicit Euler is unstable above {limit:.3g} here, and the error is told from steps twice as large"
+        why += f"; take dt ≤ {limit / 8:.2g}, or leave it out"
         raise reject("dt", f"{largest:.4g}", why)
 
 

@@ -141,6 +141,13 @@ def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes:
     return Moments(memory.ladder(times[-1], step), (), pairs)
 
 
+def strides(algorithm: Algorithm, step: float, limit: float) -> tuple[int, ...]:
+    """Grids of one, two and four steps, those well within the stability limit, but two at least: one tells no error."""
+    if algorithm.discrete:
+        return (1,)
+    return (1, 2, 4) if 4 * step <= limit / 2 else (1, 2)
+
+
 def dense(times: np.ndarray) -> Dense:
     """All of the past; sizes in steps of 32, so that a march of another length need not compile anew."""
     return Dense(32 * math.ceil((len(times) + 1) / 32))

@@ -140,9 +140,7 @@ def solve(
         while True:
             count, repeats = split(wanted, replicas, plain, problem.width)
             widest = float(np.max(np.diff(steps.times)))
-            strides = (
-                (1,) if algorithm.discrete else tuple(s for s in (1, 2, 4) if s == 1 or s * widest <= pace.limit / 2)
-            )
+            strides = plan.strides(algorithm, widest, pace.limit)
             keep = snapshot_steps(steps.times, snapshots)
             drawn = bool(on_weights) or len(keep) > 0 or not linear
             job = Job(system_of(count, steps), steps, strides, seed, replicas, repeats, keep, drawn)
