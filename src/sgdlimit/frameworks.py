@@ -39,7 +39,7 @@ class Size(NamedTuple):
 
     dim: int = 1000
     trials: int = 12
-    samples: int = 32768
+    samples: int = 2**17
     gap_samples: int = 2**17
     gap_temperatures: tuple[float, ...] = GAP_TEMPERATURES
     settings: tuple[str, ...] | None = None
