@@ -31,7 +31,7 @@ class Labelled(NamedTuple):
     stderr: float
 
 
-def label(job: Job, found: Marched, extrapolate: bool, test: bool = True) -> Labelled:
+def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
     """Every variable with its errors, at the recorded times that all grids reached."""
     problem, levels, records = found.system.problem, found.levels, found.records
     grids = [level.times[: part.reached] for level, part in zip(levels, records, strict=True)]
