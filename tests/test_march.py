@@ -523,3 +523,17 @@ def test_poisson_numbers_follow_the_poisson_law(rate):
     law = np.append(stats.poisson.pmf(np.arange(top + 1), rate), stats.poisson.sf(top, rate))
     keep = law * len(count) > 5
     assert stats.chisquare(seen[keep], law[keep] / law[keep].sum() * seen[keep].sum()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 40])
+def test_what_is_carried_between_times_is_monotone_cubic(count: int) -> None:
+    from scipy.interpolate import PchipInterpolator
+
+    from sgdlimit.dmft.extrapolation import onto
+
+    rng = np.random.default_rng(count)
+    own = np.cumsum(rng.random(count) + 0.1)
+    values = rng.standard_normal((3, count, 2))
+    values[0] = np.sort(values[0], axis=0)
+    times = np.linspace(own[0], own[-1], 57)
+    np.testing.assert_allclose(onto(values, own, times), PchipInterpolator(own, values, axis=1)(times), atol=1e-13)

@@ -80,12 +80,13 @@ def _march(job: Job, progress: bool | None) -> Marched:
     system, none = job.system, job.snapshots[:0]
     levels = [plan.level(job.steps.times, stride, system.memory, system.dtype) for stride in job.strides]
     size = plan.tile(system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas)
-    check_memory(system, size)
     steps = sum(len(level.times) for level in levels) + (job.repeats - 1) * len(levels[-1].times)
     with Progress("solve", job.replicas * steps, progress) as bar:
         bar.phase("compiling")
+        compiling, shape = 0.0, (jax.tree.structure(system), size)
+        if shape not in _COMPILED:
+            check_memory(system, size)
         starts = _starts(job, 0, size)
-        compiling, shape = 0.0, (jax.tree.structure(system), len(starts[0].z))
         if shape not in _COMPILED:  # one step, so that compiling is timed apart
             begin = clock.perf_counter()
             run.along(system, starts[0], levels[-1]._replace(times=levels[-1].times[:1]), none, bar)

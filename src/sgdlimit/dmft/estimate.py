@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..limits.averages import Nodes, evenly, make_nodes, observe
+from ..limits.averages import Nodes, make_nodes, observe, quickly
 from ..problem.observables import error_kind
 from ..results import Variable, statistics
 from ..results.statistics import Estimate
@@ -156,7 +156,7 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
     shift = {name: 0.0 for name in value}
     if M < MOST_NODES:
         size = max(min(2 * M, MOST_NODES), FEWEST_NODES)
-        nodes = make_nodes(system.problem, size, count, seed, jax.random.key(seed), evenly).rounded()
+        nodes = make_nodes(system.problem, size, count, seed, quickly).rounded()
         more = seen(nodes, 0, some, False)
         shift = {name: more[name] - value[name][:, some] for name in value}
     out = {}

@@ -11,6 +11,7 @@ the whole past, no projection: the same march, exact, at a cost that grows with 
 import abc
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, final
 
 import jax.numpy as jnp
@@ -127,7 +128,11 @@ class Moments(Memory):
 
     def rows(self, times: np.ndarray, dtype: str) -> Row:
         """E, u and P of every step; P at step i knows the points j < i."""
-        gaps = np.diff(times)[:, None]
+        return self._rows(times.tobytes(), dtype)
+
+    @lru_cache(maxsize=8)  # noqa: B019 - small frozen objects; a sweep has the same steps at every point
+    def _rows(self, stamp: bytes, dtype: str) -> Row:
+        gaps = np.diff(np.frombuffer(stamp))[:, None]
         mu = np.asarray(self.rates)[None, :]
         pair = np.repeat(np.asarray(self.pairs, dtype=float).reshape(-1, 2), 2, axis=0)
         damping, angle = np.exp(-pair[:, 0] * gaps), pair[:, 1] * gaps

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._linalg import power, power_of
-from ..limits.averages import evenly, sobol
+from .._random import keys
+from ..limits.averages import quickly
 from ..problem import Normal, Problem
 from .system import Groups, Start, Step, System
 
@@ -33,10 +34,8 @@ def draw(problem: Problem, groups: Groups, samples: int, seed: int, dtype: str, 
     m, k, g = problem.width, problem.k, len(groups.share)
     size = g * (m + k)
     rng = np.random.default_rng(seed)
-    # Pairs of columns of `evenly` differ in evenness, at every shift alike: units that are alike would not stay so.
-    points = evenly if size <= 2 else sobol
-    uniform = np.clip(points(samples, size + 2, rng), 1e-12, 1 - 1e-12)
-    key, weight_key, noise_key = jax.random.split(jax.random.key(seed % 2**32), 3)
+    uniform = np.clip(quickly(samples, size + 2, rng), 1e-12, 1 - 1e-12)
+    key, weight_key, noise_key = keys(seed, 3)
     z = np.asarray(problem.noise_law.spread_out(uniform[:, size:], noise_key), dtype=np.float64)
     basis, z = orthonormal_basis(problem, ndtri(uniform[:, :size]).T, z, np)
     signs = 1.0 - 2.0 * rng.integers(0, 2, (ROLES, g, ROUNDS + 1, samples), dtype=np.int8)

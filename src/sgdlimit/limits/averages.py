@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from .._linalg import root, root_of
+from .._random import keys
 from ..problem import Normal, Problem, fields, observables
 from ..problem.laws import EntryLaw
 
@@ -68,6 +69,17 @@ def sobol(count: int, size: int, rng: np.random.Generator) -> np.ndarray:
     from scipy.stats import qmc
 
     return qmc.Sobol(size, scramble=True, rng=rng).random(count)
+
+
+def quickly(count: int, size: int, rng: np.random.Generator) -> np.ndarray:
+    """`evenly`, or `sobol` beyond two normals and a noise.
+
+    Pairs of columns of `evenly` differ in evenness, at every shift alike: units that are alike would not stay so.
+    """
+    return (evenly if size <= FEW else sobol)(count, size, rng)
+
+
+FEW = 4
 
 
 def _points(
@@ -165,13 +177,13 @@ def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any) -> tup
     return average(nodes, Q, c, products)
 
 
-def make_nodes(problem: Problem, samples: int, replicas: int, seed: int, key: Any, spread: Any = sobol) -> Nodes:
-    """Independent points for every replica; `seed` scrambles, `key` draws where a law has no quantile function."""
+def make_nodes(problem: Problem, samples: int, replicas: int, seed: int, spread: Any = sobol) -> Nodes:
+    """Independent points for every replica; a law without quantile function draws them."""
     m, k = problem.width, problem.k
     teacher = problem.gram()[m:, m:]
     law = problem.noise_law
-    keys = jax.random.split(key, replicas)
-    points = [_points(samples, m + k, law, seed * 1_000_003 + i, keys[i], spread) for i in range(replicas)]
+    own = keys(seed, replicas)
+    points = [_points(samples, m + k, law, seed * 1_000_003 + i, own[i], spread) for i in range(replicas)]
     normals, z, weights = (jnp.asarray(np.stack(part)) for part in zip(*points, strict=True))
     if not k:
         return Nodes(normals, z, weights, jnp.zeros((0, 0)), jnp.zeros((0, 0)))

@@ -80,8 +80,8 @@ def online(
     check_start(problem)
     tau = float(algorithm.noise_temperature)
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
-        noise_key, weight_key, path_key = jax.random.split(jax.random.key(seed), 3)
-        nodes = make_nodes(problem, samples, replicas, seed, noise_key)
+        weight_key, path_key = jax.random.split(jax.random.key(seed))
+        nodes = make_nodes(problem, samples, replicas, seed)
         linear = fields.linear_drift(problem, float(t[-1]))
         bar.phase("compiling")
         if linear:

@@ -217,7 +217,7 @@ def solve_by_iteration(
     two_time["R_ell"][:, i, i] = -np.asarray(done.equal) / float(system.problem.sample_ratio)
     curves = {name: np.asarray(values) for name, values in done.seen.items()} | {"norm": norm}
     curves |= {"overlap": overlap} if system.problem.k else {}
-    nodes = make_nodes(system.problem, system.samples, replicas, seed, jax.random.key(seed))
+    nodes = make_nodes(system.problem, system.samples, replicas, seed)
     fresh = observe(system.problem, nodes, np.moveaxis(norm, 0, 1), np.moveaxis(overlap, 0, 1), system.metrics)
     curves |= {f"test_{name}": np.asarray(values).T for name, values in fresh.items()}
     found = {name: values[:, at] for name, values in curves.items()}
