@@ -1,20 +1,18 @@
 """What must hold before a march begins: steps, samples, and derivatives that exist."""
 
-import os
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import _machine as machine
 from .._linalg import root_of
 from ..algorithms import Algorithm
 from ..errors import flag, reject
 from ..problem import Problem, fields
 from .system import System
 
-MEMORY_SHARE = 0.7
-"""Part of the machine's memory that a march may take."""
 FEWEST_DRAWS = 64
 """Draws of samples, over the whole march of a replica, below which SGD's own noise is not seen."""
 LINES = 64
@@ -170,22 +168,29 @@ def check_choices(
         raise reject("extrapolate", True, f"the step of {type(algorithm).__name__} is real; leave extrapolate out")
 
 
-def check_memory(system: System, replicas: int) -> None:
+def check_memory(system: System, replicas: int, max_bytes: float) -> None:
     """Refuse a march that does not fit."""
+    total, there = bytes_of(system, replicas), min(max_bytes, machine.memory())
+    if total > there:
+        why = f"{total / 2**30:.3g} GiB would be needed, of which {there / 2**30:.3g} are there"
+        raise reject("samples", system.samples, f"{why}; take fewer samples, or fewer steps with memory='dense'")
+
+
+def fits(system: System, replicas: int, max_bytes: float) -> bool:
+    """Whether so many replicas of a march fit."""
+    return bytes_of(system, replicas) <= min(max_bytes, machine.memory())
+
+
+def bytes_of(system: System, replicas: int) -> float:
+    """What a march holds at most: its state, the next one, and products on the way."""
     from . import march
     from .system import Start
 
-    if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
-        return
     start = Start(
         *(jax.ShapeDtypeStruct(shape, system.dtype) for shape in _start_shapes(system)), key=jax.random.key(0)
     )
     shapes = jax.eval_shape(lambda own: march.init(system, own), start)
-    total = 3 * replicas * sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))
-    memory = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if total > memory:
-        why = f"{total / 2**30:.1f} GiB would be needed, of which {memory / 2**30:.1f} are there"
-        raise reject("samples", system.samples, f"{why}; take fewer samples, or fewer steps with memory='dense'")
+    return 3.0 * replicas * sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))
 
 
 def _start_shapes(system: System) -> list[tuple[int, ...]]:

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from ..progress import Progress
-from ..results import statistics
 from . import extrapolation, kernels, memory, noise, plan, run
 from .checks import check_memory
 from .memory import Memory, Moments
@@ -22,10 +21,14 @@ JUDGED = ("train_loss", "train_error", "overlap", "norm")
 """Curves that decide how much is done."""
 _COMPILED: set[Any] = set()
 """Shapes of marches that this process has compiled, for the record of time spent on it."""
+
+
+class OutOfTime(Exception):
+    """The deadline has passed before the first march of every replica was done."""
+
+
 SAFETY = 4.0
 """The coarsest grid, where functions are compared, feels fast changes less than the finest; seen: 1 to 8 times."""
-PROJECTION_SHARE = 5e-3
-"""A projection error below this share of the curve, or below the Monte Carlo error, is small."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Job:
     """Steps of the finest grid whose draws are kept."""
     draws_weights: bool
     """Whether (θ⁰, θ*) are drawn."""
+    projection: float
+    """A projection error below this share of the curve is small."""
+    max_bytes: float = math.inf
+    deadline: float = math.inf
+    """By `time.perf_counter`: after it no further march is begun, nor one finished."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ def march(job: Job, memories: list[Memory], progress: bool | None) -> Marched:
     found: Marched | None = None
     for kept in memories:
         found = _march(replace(job, system=replace(job.system, memory=kept)), progress)
-        if found.projection is None or (not _lost_alone(found) and (found.records[0].reason or small(found))):
+        if found.projection is None or (not _lost_alone(found) and (found.records[0].reason or small(job, found))):
             break
     assert found is not None
     return found
@@ -85,14 +93,14 @@ def _march(job: Job, progress: bool | None) -> Marched:
         bar.phase("compiling")
         compiling, shape = 0.0, (jax.tree.structure(system), size)
         if shape not in _COMPILED:
-            check_memory(system, size)
+            check_memory(system, size, job.max_bytes)
         starts = _starts(job, 0, size)
         if shape not in _COMPILED:  # one step, so that compiling is timed apart
             begin = clock.perf_counter()
             run.along(system, starts[0], levels[-1]._replace(times=levels[-1].times[:1]), none, bar)
             compiling = clock.perf_counter() - begin
             _COMPILED.add(shape)
-        records = _all_grids(system, levels, starts, job.snapshots, bar)
+        records = _all_grids(job, levels, starts, job.snapshots, bar)
         levels = levels[: len(records)]
         projection = None
         if isinstance(system.memory, Moments) and records[-1].reached:
@@ -104,7 +112,10 @@ def _march(job: Job, progress: bool | None) -> Marched:
         finer = _finer(repeats, levels, records) if len(levels) > 1 else repeats
         paired, coarsest = [[part] for part in records], [records[-1]]
         for turn in range(1, repeats):
-            more = _all_grids(system, levels if turn < finer else levels[-1:], _starts(job, turn, size), none, bar)
+            try:
+                more = _all_grids(job, levels if turn < finer else levels[-1:], _starts(job, turn, size), none, bar)
+            except OutOfTime:
+                break
             if any(part.reason for part in more) or len(more) < (len(levels) if turn < finer else 1):
                 break  # a march that went wrong is not averaged, and no more are begun
             coarsest.append(more[-1])
@@ -120,13 +131,15 @@ def _march(job: Job, progress: bool | None) -> Marched:
     return Marched(system, levels, means, shift, projection, starts, done, compiling)
 
 
-def _all_grids(
-    system: System, levels: list[Level], starts: list[Start], keep: np.ndarray, bar: Progress
-) -> list[Records]:
+def _all_grids(job: Job, levels: list[Level], starts: list[Start], keep: np.ndarray, bar: Progress) -> list[Records]:
     """From fine to coarse; coarse ones that go wrong where the finest does not are left out."""
     records: list[Records] = []
     for depth, level in enumerate(levels):
-        parts = [run.along(system, start, level, keep if depth == 0 else keep[:0], bar) for start in starts]
+        parts = []
+        for start in starts:
+            if clock.perf_counter() > job.deadline:
+                raise OutOfTime
+            parts.append(run.along(job.system, start, level, keep if depth == 0 else keep[:0], bar))
         here = run.joined(parts)
         if depth > 0 and here.reason and not records[0].reason:
             break
@@ -151,14 +164,14 @@ def _lost_alone(found: Marched) -> bool:
     return bool(found.records[0].reason) and max(ends) > 1.2 * ends[0]
 
 
-def small(found: Marched) -> bool:
-    """Whether the projection error is small, against the Monte Carlo error or the curve."""
+def small(job: Job, found: Marched) -> bool:
+    """Whether the projection error is small."""
     assert found.projection is not None
     for name in JUDGED:
         if name != "train_error" and name in found.projection and found.projection[name].size:  # errors jump
             gap = found.projection[name]
-            value, error = statistics.over_replicas(found.records[-1].values[name][:, : len(gap)])
-            if not np.all(gap <= np.maximum(error, PROJECTION_SHARE * np.max(np.abs(value), initial=1e-30))):
+            value = found.records[-1].values[name][:, : len(gap)].mean(axis=0)
+            if np.max(gap) > job.projection * np.max(np.abs(value), initial=1e-30):
                 return False
     return True
 

@@ -160,3 +160,13 @@ def tile(problem: Problem, kept: Memory, particles: bool, samples: int, replicas
     size = (kept.size * problem.width) ** 2 * samples * 4 * (1 + particles)
     fitting = max(1, TILE // size)
     return max(b for b in range(1, replicas + 1) if replicas % b == 0 and b <= fitting)
+
+
+def snapshot_steps(times: np.ndarray, snapshots: Any) -> np.ndarray:
+    """Steps nearest to the times at which draws are wanted."""
+    if snapshots is None:
+        return np.zeros(0, dtype=int)
+    wanted = grid.increasing("snapshots", np.atleast_1d(snapshots))
+    if wanted[-1] > times[-1] * (1 + 1e-9):
+        raise reject("snapshots", wanted[-1], f"it lies beyond the last time {times[-1]:.4g}")
+    return np.unique(np.abs(times[:, None] - wanted[None, :]).argmin(axis=0))

@@ -1,8 +1,10 @@
 """`solve`: validate, plan, march, and say how good the numbers are."""
 
+import math
 import time as clock
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,39 +13,20 @@ import numpy as np
 from .. import grid
 from .._cache import keep_programs
 from ..algorithms import Algorithm
-from ..algorithms.base import check_share, require
+from ..algorithms.base import require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem, fields
 from ..problem.problem import check_start
 from ..results import Solution
 from ..results.provenance import provenance
-from . import drive, estimate, memory, plan
+from ..results.variables import COMPARABLE
+from . import estimate, stages
 from . import metrics as own
-from .checks import check_choices, check_draws, check_step, look
-from .data_side import Tangents
+from .checks import check_choices, look
 from .drive import Job, Marched
-from .integrator import Explicit, Implicit
-from .memory import Memory
-from .references import Paper, solve_by_iteration
-from .system import System, one_group
-from .weight_side import Linear, Particles
-
-DEFAULT_SAMPLES = 8192
-MOST_SAMPLES = 2**17
-"""As far as samples grow where the user names none."""
-FEWEST = 256
-"""Samples of one march at least: its averages are what everything else feeds on."""
-ONE_MARCH = 512
-"""Samples of one march at DEFAULT_SAMPLES, times the width; its bias falls as 1/M, so M grows as the root of all."""
-HALVINGS = 3
-"""How often steps are halved where the user names none and their error is not small."""
-STEP_SHARE = 0.004
-"""A step error below this share of the curve's largest value is small."""
-ERROR_SHARE = 0.025
-"""A standard error below this share is small enough where the user names no samples."""
-DENSE_STEPS = 288
-"""Longest march (times width) that falls back on the whole past by itself: the cost grows as its cube."""
+from .references import solve_by_iteration
+from .stages import DEFAULT_SAMPLES, FEWEST, Ask
 
 
 def solve(
@@ -51,6 +34,10 @@ def solve(
     algorithm: Algorithm,
     t_max: float | None = None,
     *,
+    tol: float | None = None,
+    variables: Any = None,
+    max_seconds: float | None = None,
+    max_bytes: float | None = None,
     dt: float | None = None,
     times: Any = None,
     samples: int | None = None,
@@ -71,14 +58,23 @@ def solve(
 ) -> Solution:
     """Learning curves in the limit n, d → ∞ at finite δ, for any loss, penalty, width and algorithm (DMFT).
 
-    The equations are `eq:dmft_informal`, discretised as `eq:dmft_informal_disc`. Every x has `x_stderr` (Monte Carlo),
-    `x_step_error` (time step) and `x_projection_error` (memory) beside it; `solution.curve(x)` adds them up.
+    The equations are `eq:dmft_informal`, discretised as `eq:dmft_informal_disc`. Every x has its errors beside it:
+    `x_stderr` (Monte Carlo), `x_step_error` (time step), `x_projection_error` (memory), `x_bias_error` (finite
+    samples); `solution.curve(x)` adds them up.
 
-    t_max, dt: steps of at most dt; left out, 0.05 or what the problem's curvature asks for, halved while the step error
-        is not small. times: when to record; spaced wider and wider (`sl.grid.geometric`), steps grow along.
+    tol: how well every curve shall be known, relative to its largest value (1e-2): steps, samples and memory are chosen
+        so that twice the total error is below it. `status` is then 'complete', or 'tolerance missed', with the reason.
+    variables: names of the curves that must meet it; left out, losses, errors, overlap and norm.
+    max_seconds, max_bytes: of work (the first, smallest stage is always finished) and of memory; where time is up the
+        best result so far comes back, with status 'budget'.
+
+    What follows need not be given. Where dt or samples are, they stay as they are, and nothing is promised unless tol
+    is named too.
+
+    t_max, dt: steps of at most dt. times: when to record; spaced wider and wider (`sl.grid.geometric`), steps grow
+        along where their error allows it.
     samples: of the effective process on the coarsest grid, over all replicas (rounded up to powers of two, at least 256
-        in each march); left out, 8192 times the width, and more while a standard error is above 2.5 % of its curve's
-        largest value.
+        in each march).
     replicas: independent solutions; their spread is the standard error.
     extrapolate: by default the values are the limit of small steps, from grids of steps dt, 2dt and 4dt on the same
         noise; False: those of dt, with the step error that the coarser grids show. Algorithms whose step is real have
@@ -93,123 +89,93 @@ def solve(
     """
     begin = clock.perf_counter()
     keep_programs()
-    require(problem, algorithm)
-    words = {"response": response, "memory": memory, "method": method, "dtype": dtype}
-    check_choices(problem, algorithm, extrapolate, kernels, words)
-    if samples is not None:
-        samples = whole("samples", samples, least=64, why="it must be a whole number ≥ 64")
-    replicas = whole("replicas", replicas, least=4, most=4096, why="a standard error needs 4 to 4096 replicas")
     damping = real("damping", damping, above=0, most=1, why="α must lie in (0, 1]")
     iterations = whole("iterations", iterations, least=1, why="it must be a whole number ≥ 1")
-    dt = None if dt is None else real("dt", dt, above=0, why="it must be a positive time step")
-    seed = seed_number(seed)
-    last = float(grid.resolve(t_max, times)[-1])
-    on_samples, on_weights = own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics)
-    check_start(problem)
-    pace = look(problem, algorithm, last)
-    limit = pace.limit / (2 * plan.STRIDES)
-    linear = fields.linear_drift(problem, last)
-
-    def planned(halvings: int) -> plan.Steps:
-        steps = plan.steps(algorithm, t_max, times, dt, limit, kernels and method == "march", halvings)
-        check_step(algorithm, steps.times, pace.limit)
-        check_share(algorithm, steps.times)
-        return steps
-
-    def system_of(count: int, steps: plan.Steps) -> System:
-        check_draws(algorithm, problem, count, steps.times)
-        return System(
-            problem, algorithm, one_group(problem), count,
-            memory=plan.dense(steps.times), weights=Linear() if linear else Particles(),
-            tangents=Tangents() if response == "exact" else Paper(),
-            rule=Explicit() if algorithm.discrete else Implicit(),
-            dtype=dtype, metrics=on_samples, weight_metrics=on_weights, kernels=kernels,
-        )  # fmt: skip
-
-    steps = planned(0)
+    words = {"response": response, "memory": memory, "dtype": dtype}
+    check_choices(problem, algorithm, extrapolate, kernels, words | {"method": method})
+    ask = asked(
+        problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=max_seconds, max_bytes=max_bytes, dt=dt,
+        times=times, samples=samples, seed=seed, replicas=replicas, extrapolate=extrapolate is not False, words=words,
+        kernels=kernels and method == "march", snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics,
+        progress=progress,
+    )  # fmt: skip
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         if method == "fixed-point":
             if extrapolate or snapshots is not None or weight_metrics:
-                raise reject(
-                    "method", method, "it gives curves and kernels on one grid; use method='march' for the rest"
-                )
-            count = 2 ** (max(-(-(samples or DEFAULT_SAMPLES) // replicas), FEWEST) - 1).bit_length()
-            return solve_by_iteration(system_of(count, steps), steps, seed, replicas, damping, iterations, progress)
-        wanted, halvings = samples or DEFAULT_SAMPLES * problem.width, 0
-        plain = kernels or snapshots is not None or bool(on_weights)
-        while True:
-            count, repeats = split(wanted, replicas, plain, problem.width)
-            widest = float(np.max(np.diff(steps.times)))
-            strides = plan.strides(algorithm, widest, pace.limit)
-            keep = snapshot_steps(steps.times, snapshots)
-            drawn = bool(on_weights) or len(keep) > 0 or not linear
-            job = Job(system_of(count, steps), steps, strides, seed, replicas, repeats, keep, drawn)
-            found = drive.march(job, memories(problem, algorithm, steps.times, pace.slopes, words), progress)
-            labelled = estimate.label(job, found, extrapolate is not False)
-            if found.records[0].reason:
-                break
-            if dt is None and len(strides) > 1 and halvings < HALVINGS and labelled.step > STEP_SHARE:
-                halvings += 1
-                steps = planned(halvings)
-            elif samples is None and wanted < MOST_SAMPLES and labelled.stderr > ERROR_SHARE:
-                more = 2 ** int(np.ceil(np.log2((labelled.stderr / ERROR_SHARE) ** 2) + 0.5))
-                wanted = int(min(MOST_SAMPLES, wanted * max(2, more)))
-            else:
-                break
-    variables, coords = labelled.variables, labelled.coords
-    drawn_variables, drawn_coords = estimate.draws(found, steps.times)
-    status, message = ending(job, found)
-    if status != "complete":
+                why = "it gives curves and kernels on one grid; use method='march' for the rest"
+                raise reject("method", method, why)
+            steps = ask.steps(0)
+            count = 2 ** (max(-(-(ask.samples or DEFAULT_SAMPLES) // ask.replicas), FEWEST) - 1).bit_length()
+            system = replace(ask.system(count, steps), kernels=kernels)
+            return solve_by_iteration(system, steps, ask.seed, ask.replicas, damping, iterations, progress)
+        outcome = stages.solve(ask)
+    stage, status, message = outcome.stage, outcome.status, outcome.message
+    job, found, labelled = stage.job, stage.found, stage.labelled
+    drawn_variables, drawn_coords = estimate.draws(found, job.steps.times)
+    if stage.diverged:
+        status, message = "diverged", _divergence(job, found)
         warnings.warn(message, DivergenceWarning, stacklevel=2)
+    count, times_of = stage.work.each, job.steps.times
     options = {
-        "t_max": last, "dt": float(np.max(np.diff(steps.times))), "steps": len(steps.times) - 1,
-        "grids": len(found.records), "samples": count * replicas * found.repeats[1],
+        "t_max": float(times_of[-1]), "tol": ask.tol if ask.promised else None, "dt": float(np.max(np.diff(times_of))),
+        "steps": len(times_of) - 1, "grids": len(found.records), "samples": count * replicas * found.repeats[1],
         "samples_on_finer_grids": count * replicas * found.repeats[0], "samples_of_one_march": count,
         "replicas": replicas, "extrapolate": extrapolate is not False and len(found.records) > 1, "response": response,
         "memory": type(found.system.memory).__name__.lower(), "functions": found.system.memory.size, "dtype": dtype,
     }  # fmt: skip
-    seconds = clock.perf_counter() - begin - found.compiling
     diagnostics = diagnose(found) | {
-        "halvings": halvings, "compile_seconds": round(found.compiling, 3), "seconds": round(seconds, 3)
+        "stages": outcome.stages, "halvings": stage.work.halvings,
+        "errors": {name: error._asdict() for name, error in labelled.errors.items()},
+        "compile_seconds": round(outcome.compiling, 3),
+        "seconds": round(clock.perf_counter() - begin - outcome.compiling, 3),
     }  # fmt: skip
     about = provenance(
-        f"DMFT, {'exact' if linear else 'particle'} weights", problem, algorithm,
-        seed=seed, options=options, status=status, message=message, diagnostics=diagnostics,
+        f"DMFT, {'exact' if ask.linear else 'particle'} weights", problem, algorithm,
+        seed=ask.seed, options=options, status=status, message=message, diagnostics=diagnostics,
     )  # fmt: skip
-    return Solution(variables | drawn_variables, coords | drawn_coords, about)
+    return Solution(labelled.variables | drawn_variables, labelled.coords | drawn_coords, about)
 
 
-def split(samples: int, replicas: int, plain: bool, width: int) -> tuple[int, int]:
-    """Samples of one march, a power of two, and marches of each replica on the coarsest grid; `plain`: one only."""
-    each = 2 ** (max(-(-samples // replicas), FEWEST) - 1).bit_length()
-    if plain:
-        return each, 1
-    fewest = ONE_MARCH * width * max(1.0, np.sqrt(samples / (DEFAULT_SAMPLES * width)))
-    count = min(each, 2 ** int(np.ceil(np.log2(fewest) - 0.5)))
-    return count, max(1, -(-samples // (count * replicas)))
+def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> Ask:
+    """Every argument checked before any work."""
+    require(problem, algorithm)
+    dt, samples, tol = given["dt"], given["samples"], given["tol"]
+    if tol is not None:
+        tol = real("tol", tol, least=1e-5, most=0.5, why="it must be a relative error between 1e-5 and 0.5")
+    if samples is not None:
+        samples = whole("samples", samples, least=64, why="it must be a whole number ≥ 64")
+    if dt is not None:
+        dt = real("dt", dt, above=0, why="it must be a positive time step")
+    bounds = {}
+    for name, what in (("max_seconds", "a positive number of seconds"), ("max_bytes", "a positive number of bytes")):
+        bounds[name] = math.inf if given[name] is None else real(name, given[name], above=0, why=f"it must be {what}")
+    replicas = whole("replicas", given["replicas"], least=4, most=4096, why="a standard error needs 4 to 4096 replicas")
+    last = float(grid.resolve(t_max, given["times"])[-1])
+    on_samples, on_weights = own.on_samples(problem, given["metrics"]), own.on_weights(problem, given["weight_metrics"])
+    check_start(problem)
+    return Ask(
+        problem, algorithm, t_max, given["times"], dt, samples, seed_number(given["seed"]), replicas,
+        given["extrapolate"], given["words"], given["kernels"], given["snapshots"], on_samples, on_weights,
+        pace=look(problem, algorithm, last), linear=fields.linear_drift(problem, last),
+        tol=tol or stages.DEFAULT_TOLERANCE, promised=tol is not None or (dt is None and samples is None),
+        variables=_judged(problem, given["variables"], on_samples, on_weights), progress=given["progress"], **bounds,
+    )  # fmt: skip
 
 
-def memories(
-    problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes: Any, words: dict[str, str]
-) -> list[Memory]:
-    """What is tried in turn: functions, twice as many, the whole past where that can be paid for."""
-    whole_past = plan.dense(times)
-    if words["memory"] == "dense" or words["response"] == "paper":
-        return [whole_past]
-    few = plan.functions(problem, algorithm, times, slopes)
-    if words["memory"] == "moments":
-        return [few]
-    return [few, memory.denser(few), *([whole_past] if whole_past.size * problem.width <= DENSE_STEPS else [])]
-
-
-def snapshot_steps(times: np.ndarray, snapshots: Any) -> np.ndarray:
-    """Steps nearest to the times at which draws are wanted."""
-    if snapshots is None:
-        return np.zeros(0, dtype=int)
-    wanted = grid.increasing("snapshots", np.atleast_1d(snapshots))
-    if wanted[-1] > times[-1] * (1 + 1e-9):
-        raise reject("snapshots", wanted[-1], f"it lies beyond the last time {times[-1]:.4g}")
-    return np.unique(np.abs(times[:, None] - wanted[None, :]).argmin(axis=0))
+def _judged(problem: Problem, names: Any, on_samples: Any, on_weights: Any) -> tuple[str, ...]:
+    """Curves that must meet the tolerance."""
+    usual = [name for name in COMPARABLE if name != "overlap" or problem.k]
+    if names is None:
+        return tuple(usual)
+    names = [names] if isinstance(names, str) else list(names)
+    known = [*usual, *(f"{part}_{name}" for part in ("train", "test") for name, _ in on_samples)]
+    known += [name for name, _ in on_weights]
+    for name in names:
+        if name not in known:
+            raise reject("variables", repr(name), f"no such curve; there are {', '.join(known)}")
+    if not names:
+        raise reject("variables", "none", f"name a curve that must meet tol: {', '.join(known)}")
+    return tuple(names)
 
 
 def diagnose(found: Marched) -> dict[str, Any]:
@@ -227,17 +193,14 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def ending(job: Job, found: Marched) -> tuple[str, str]:
+def _divergence(job: Job, found: Marched) -> str:
     """How it ended: at the earliest time at which any grid went wrong."""
-    lost = [
+    at, reason = min(
         (level.times[part.reached], part.reason)
         for level, part in zip(found.levels, found.records, strict=True)
         if part.reason
-    ]
-    if not lost:
-        return "complete", ""
-    at, reason = min(lost)
+    )
     problem, algorithm = job.system.problem, job.system.algorithm
     tau = getattr(algorithm, "temperature", None)
     limit = None if tau is None else largest_stable(problem, algorithm=algorithm)
-    return "diverged", divergence_words(tau, limit, f"t = {at:.4g} ({reason})")
+    return divergence_words(tau, limit, f"t = {at:.4g} ({reason})")

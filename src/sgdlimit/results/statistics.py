@@ -17,6 +17,8 @@ class Estimate(NamedTuple):
     """Left from the time step."""
     projection_error: np.ndarray | None = None
     """Left from the projection of the memory."""
+    bias_error: np.ndarray | None = None
+    """Of a mean of marches that each feed on finite samples."""
     replicas: np.ndarray | None = None
     """(replicas, …): independent copies, for a test of the curve as a whole; None: not kept."""
 
@@ -40,12 +42,11 @@ def over_replicas(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def variables(name: str, dims: tuple[str, ...], estimate: Estimate) -> dict[str, Variable]:
-    """`x` and what stands beside it: `x_stderr`, and `x_step_error`, `x_projection_error`, `x_replicas` if known."""
+    """`x` and what stands beside it: `x_stderr`, and its other errors and `x_replicas` where they are known."""
     out = {name: Variable(dims, estimate.value), f"{name}_stderr": Variable(dims, estimate.stderr)}
-    if estimate.step_error is not None:
-        out[f"{name}_step_error"] = Variable(dims, estimate.step_error)
-    if estimate.projection_error is not None:
-        out[f"{name}_projection_error"] = Variable(dims, estimate.projection_error)
+    for part in ("step_error", "projection_error", "bias_error"):
+        if (values := getattr(estimate, part)) is not None:
+            out[f"{name}_{part}"] = Variable(dims, values)
     if estimate.replicas is not None:
         replicas = np.asarray(estimate.replicas, dtype=np.float64)
         out[f"{name}_replicas"] = Variable(("replica", *dims), replicas)

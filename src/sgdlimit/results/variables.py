@@ -56,11 +56,12 @@ BESIDE = {
     "_stderr": "standard error of {}",
     "_step_error": "estimated error of {} from the time step",
     "_projection_error": "estimated error of {} from the projection of the memory",
+    "_bias_error": "estimated bias of {} from the finite samples of one march",
     "_replicas": "independent solutions whose mean is {}",
 }
 """Endings of what stands beside a variable of a theory, in words."""
 
-SYSTEMATIC = ("_step_error", "_projection_error")
+SYSTEMATIC = ("_step_error", "_projection_error", "_bias_error")
 """Those that all replicas share: their spread does not tell them."""
 
 

@@ -1,0 +1,32 @@
+"""What the machine has: memory, as far as this process may take it."""
+
+import math
+import os
+from functools import cache
+from pathlib import Path
+
+import jax
+
+SHARE = 0.7
+"""Part of the memory that a computation may take."""
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where a container says how much it may have (cgroup 2, cgroup 1)."""
+
+
+@cache
+def memory() -> float:
+    """Bytes that may be taken: of the device, or of the host or container, whichever has less."""
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return SHARE * ((device.memory_stats() or {}).get("bytes_limit") or math.inf)
+    known = [_bytes_in(Path(name)) for name in LIMITS]
+    if hasattr(os, "sysconf"):
+        known.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    return SHARE * min(known)
+
+
+def _bytes_in(file: Path) -> float:
+    try:
+        return float(file.read_text())
+    except (OSError, ValueError):  # not there, or "max"
+        return math.inf

@@ -1,0 +1,297 @@
+"""From a tolerance to a solution: stages of marches, each with the steps and samples that the one before it asks for.
+
+A tolerance is relative to the largest value of each curve, and is met when twice its total error is below it, so that
+the true error is below it nineteen times in twenty. The first stage is small, and tells how the errors of Monte Carlo,
+time step, memory and finite samples stand; the next one takes shorter steps, larger or more marches, each as far as its
+own error asks. What the user fixes stays as it is.
+"""
+
+import math
+import time as clock
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..algorithms import Algorithm
+from ..algorithms.base import check_share
+from ..problem import Problem
+from . import drive, estimate, memory, plan
+from .checks import Pace, check_draws, check_step, fits
+from .data_side import Tangents
+from .drive import Job, Marched
+from .estimate import Labelled
+from .integrator import Explicit, Implicit
+from .memory import Memory
+from .references import Paper
+from .system import System, one_group
+from .weight_side import Linear, Particles
+
+DEFAULT_TOLERANCE = 1e-2
+WITHIN = 2.0
+"""Total errors in a tolerance."""
+STEP_SHARE, PROJECTION_SHARE, BIAS_SHARE = 0.5, 0.5, 0.4
+"""What each may have of the error that is allowed; the squares of what is left are for Monte Carlo."""
+LEAST_NOISE = 0.5
+"""Monte Carlo may have this share at least: with less, halving steps once more is cheaper."""
+MARGIN = 1.1
+"""More samples than an estimated error asks for: it is uncertain itself."""
+DEFAULT_SAMPLES = 8192
+"""Of the first stage, times the width."""
+MOST_SAMPLES = 2**26
+"""As far as samples grow."""
+FEWEST = 256
+"""Samples of one march at least: its averages are what everything else feeds on."""
+ONE_MARCH = 512
+"""Samples of one march at DEFAULT_SAMPLES, times the width; its bias falls as 1/M, so M grows as the root of all."""
+LARGEST_MARCH = 2**17
+HALVINGS = 5
+"""How often steps are halved where the user names none and their error is not small."""
+STAGES = 8
+DENSE_STEPS = 288
+"""Longest march (times width) that falls back on the whole past by itself: the cost grows as its cube."""
+WORTH = 1.5
+"""A stage that a budget cuts short begins only if it has so many times the samples of the one before."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked for, checked."""
+
+    problem: Problem
+    algorithm: Algorithm
+    t_max: Any
+    times: Any
+    dt: float | None
+    samples: int | None
+    seed: int
+    replicas: int
+    extrapolate: bool
+    words: dict[str, str]
+    """response, memory, dtype."""
+    kernels: bool
+    snapshots: Any
+    metrics: Any
+    weight_metrics: Any
+    pace: Pace
+    linear: bool
+    tol: float
+    promised: bool
+    """Whether a tolerance that is missed is told: not where the user fixed steps or samples and named none."""
+    variables: tuple[str, ...]
+    """Curves that must meet it."""
+    max_seconds: float
+    max_bytes: float
+    progress: bool | None
+
+    def steps(self, halvings: int) -> plan.Steps:
+        """Of the finest grid, halved so often."""
+        limit = self.pace.limit / (2 * plan.STRIDES)
+        steps = plan.steps(self.algorithm, self.t_max, self.times, self.dt, limit, self.kernels, halvings)
+        check_step(self.algorithm, steps.times, self.pace.limit)
+        check_share(self.algorithm, steps.times)
+        return steps
+
+    def system(self, count: int, steps: plan.Steps) -> System:
+        """One march of so many samples."""
+        check_draws(self.algorithm, self.problem, count, steps.times)
+        return System(
+            self.problem, self.algorithm, one_group(self.problem), count,
+            memory=plan.dense(steps.times), weights=Linear() if self.linear else Particles(),
+            tangents=Tangents() if self.words["response"] == "exact" else Paper(),
+            rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.words["dtype"],
+            metrics=self.metrics, weight_metrics=self.weight_metrics, kernels=self.kernels,
+        )  # fmt: skip
+
+    @property
+    def plain(self) -> bool:
+        """Whether draws or kernels are wanted, which are not averaged over marches."""
+        return self.kernels or self.snapshots is not None or bool(self.weight_metrics)
+
+    def memories(self, steps: plan.Steps) -> list[Memory]:
+        """What is tried in turn: functions, twice as many, the whole past where that can be paid for."""
+        whole_past = plan.dense(steps.times)
+        if self.words["memory"] == "dense" or self.words["response"] == "paper":
+            return [whole_past]
+        few = plan.functions(self.problem, self.algorithm, steps.times, self.pace.slopes)
+        if self.words["memory"] == "moments":
+            return [few]
+        affordable = whole_past.size * self.problem.width <= DENSE_STEPS
+        return [few, memory.denser(few), *([whole_past] if affordable else [])]
+
+
+class Work(NamedTuple):
+    """What one stage does."""
+
+    halvings: int
+    each: int
+    """Samples of one march, a power of two."""
+    repeats: int
+    """Marches of each replica on the coarsest grid."""
+
+
+class Stage(NamedTuple):
+    """What one stage found, and how long it took."""
+
+    work: Work
+    job: Job
+    found: Marched
+    labelled: Labelled
+    seconds: float
+    """Without compiling."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it ended before its last time."""
+        return bool(self.found.records[0].reason)
+
+
+class Outcome(NamedTuple):
+    """The last stage, and whether it is what was asked for."""
+
+    stage: Stage
+    stages: int
+    compiling: float
+    status: str
+    message: str
+
+
+def first_work(ask: Ask) -> Work:
+    """As the user says, or a small one."""
+    width = ask.problem.width
+    wanted = ask.samples or DEFAULT_SAMPLES * width
+    each = 2 ** (max(-(-wanted // ask.replicas), FEWEST) - 1).bit_length()
+    if ask.plain:
+        return Work(0, each, 1)
+    fewest = ONE_MARCH * width * max(1.0, np.sqrt(wanted / (DEFAULT_SAMPLES * width)))
+    count = min(each, 2 ** int(np.ceil(np.log2(fewest) - 0.5)))
+    return Work(0, count, max(1, -(-wanted // (count * ask.replicas))))
+
+
+def solve(ask: Ask) -> Outcome:
+    """Stage by stage, until the tolerance is met, cannot be met, or time is up."""
+    begin, compiling = clock.perf_counter(), 0.0
+    work, best = first_work(ask), None
+    for turn in range(1, STAGES + 1):
+        deadline = math.inf if best is None else begin + ask.max_seconds
+        try:
+            stage = one_stage(ask, work, deadline)
+        except drive.OutOfTime:
+            assert best is not None
+            return Outcome(best, turn, compiling, *_told(ask, best, "budget"))
+        compiling += stage.found.compiling
+        if stage.diverged:
+            return Outcome(stage, turn, compiling, "complete", "")
+        best = stage
+        if worst(ask, stage.labelled) <= ask.tol / WITHIN:
+            return Outcome(stage, turn, compiling, "complete", "")
+        work = next_work(ask, stage)
+        if work == stage.work:
+            return Outcome(stage, turn, compiling, *_told(ask, stage, "tolerance missed"))
+        left = begin + ask.max_seconds - clock.perf_counter()
+        if seconds_of(ask, work, stage) > left:
+            shorter = _within(ask, work, stage, left)
+            if shorter is None:
+                return Outcome(stage, turn, compiling, *_told(ask, stage, "budget"))
+            work = shorter
+    assert best is not None
+    return Outcome(best, STAGES, compiling, *_told(ask, best, "tolerance missed"))
+
+
+def one_stage(ask: Ask, work: Work, deadline: float = math.inf) -> Stage:
+    """All marches of one stage."""
+    begin = clock.perf_counter()
+    steps = ask.steps(work.halvings)
+    strides = plan.strides(ask.algorithm, float(np.max(np.diff(steps.times))), ask.pace.limit)
+    keep = plan.snapshot_steps(steps.times, ask.snapshots)
+    drawn = bool(ask.weight_metrics) or len(keep) > 0 or not ask.linear
+    job = Job(
+        ask.system(work.each, steps), steps, strides, ask.seed, ask.replicas, work.repeats, keep, drawn,
+        PROJECTION_SHARE * ask.tol / WITHIN, ask.max_bytes, deadline,
+    )  # fmt: skip
+    found = drive.march(job, ask.memories(steps), ask.progress)
+    labelled = estimate.label(job, found, ask.extrapolate)
+    return Stage(work, job, found, labelled, clock.perf_counter() - begin - found.compiling)
+
+
+def worst(ask: Ask, labelled: Labelled, part: str = "total") -> float:
+    """The largest error, relative, of the curves that must meet the tolerance."""
+    return max((getattr(labelled.errors[name], part) for name in ask.variables if name in labelled.errors), default=0.0)
+
+
+def next_work(ask: Ask, stage: Stage) -> Work:
+    """What the errors of a stage ask for; the same work again where nothing more can be done."""
+    goal, work, labelled = ask.tol / WITHIN, stage.work, stage.labelled
+    step, bias, noise = (worst(ask, labelled, part) for part in ("step", "bias", "monte_carlo"))
+    halvings = work.halvings
+    if ask.dt is None and len(stage.job.strides) > 1 and step > STEP_SHARE * goal:
+        # each halving takes at least a quarter of what is left of two orders; at a few times the goal one will do
+        more = max(1, math.ceil(math.log2(step / (STEP_SHARE * goal)) / 2 - 0.25))
+        halvings = min(HALVINGS, halvings + more)
+    if ask.samples is not None:
+        return work._replace(halvings=halvings)
+    count = work.each
+    if bias > BIAS_SHARE * goal:
+        count *= 2 ** math.ceil(math.log2(bias / (BIAS_SHARE * goal)) - 0.25)
+    count = min(count, LARGEST_MARCH)
+    while count > work.each and not fits(replace(stage.job.system, samples=count), 1, ask.max_bytes):
+        count //= 2
+    shared = min(step, STEP_SHARE * goal) ** 2 + min(bias, BIAS_SHARE * goal) ** 2
+    shared += min(worst(ask, labelled, "projection"), PROJECTION_SHARE * goal) ** 2
+    allowed = max(math.sqrt(max(goal**2 - shared, 0.0)), LEAST_NOISE * goal)
+    samples = work.each * work.repeats
+    wanted = samples * max(1.0, MARGIN * (noise / allowed) ** 2)
+    if halvings == work.halvings and count == work.each and wanted == samples:
+        wanted *= 1.5  # each part is small enough, their sum is not
+    wanted = min(wanted, MOST_SAMPLES / ask.replicas)
+    if ask.plain:
+        return Work(halvings, min(LARGEST_MARCH, 2 ** math.ceil(math.log2(max(wanted, count)))), 1)
+    if wanted > 64 * count:  # few large marches rather than very many small ones
+        count = min(LARGEST_MARCH, 2 ** math.ceil(math.log2(wanted / 64)))
+    return Work(halvings, count, max(1, math.ceil(wanted / count)))
+
+
+def seconds_of(ask: Ask, work: Work, stage: Stage) -> float:
+    """What a stage will take, from what the one before it took."""
+    return stage.seconds * _size(ask, work, stage) / _size(ask, stage.work, stage)
+
+
+def _size(ask: Ask, work: Work, stage: Stage) -> float:
+    """Samples times steps, on all grids: as many marches through the finer ones as in the stage before."""
+    share = stage.found.repeats[0] / stage.found.repeats[1]
+    grids = sum(1 / stride for stride in stage.job.strides)
+    each = 1 / stage.job.strides[-1] + share * (grids - 1 / stage.job.strides[-1])
+    return work.each * work.repeats * 2**work.halvings * each
+
+
+def _within(ask: Ask, work: Work, stage: Stage, left: float) -> Work | None:
+    """As many marches as time allows; None if that is hardly more than there is."""
+    once = seconds_of(ask, work._replace(repeats=1), stage)
+    repeats = int(0.8 * left / once)
+    done = stage.work.each * stage.work.repeats
+    if repeats < 1 or (work.halvings == stage.work.halvings and work.each * repeats < WORTH * done):
+        return None
+    return work._replace(repeats=min(repeats, work.repeats))
+
+
+def _told(ask: Ask, stage: Stage, status: str) -> tuple[str, str]:
+    """Status and message: which curve misses the tolerance, by how much, and what would help."""
+    if status == "tolerance missed" and not ask.promised:
+        return "complete", ""
+    name = max(
+        (name for name in ask.variables if name in stage.labelled.errors),
+        key=lambda name: stage.labelled.errors[name].total,
+    )
+    error = stage.labelled.errors[name]
+    parts = {"Monte Carlo": error.monte_carlo, "time step": error.step, "memory": error.projection,
+             "finite samples": error.bias}  # fmt: skip
+    largest = max(parts, key=lambda part: parts[part])
+    text = f"{name} is known to {WITHIN * error.total:.2g} of its largest value, asked for {ask.tol:g}"
+    text += f" (most of it: {largest}, {WITHIN * parts[largest]:.2g})"
+    if status == "budget":
+        return status, f"{text}; max_seconds = {ask.max_seconds:g} are spent, give more"
+    if largest == "time step" and ask.dt is not None:
+        return status, f"{text}; take a smaller dt, or leave it out"
+    if ask.samples is not None:
+        return status, f"{text}; take more samples, or leave them out"
+    return status, f"{text}; a larger tol can be met"
