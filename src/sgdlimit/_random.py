@@ -14,7 +14,7 @@ import numpy as np
 
 def keys(seed: int, count: int) -> list[Any]:
     """Independent keys of jax's own generator, seeded on the host: splitting and slicing them there takes longer."""
-    words = np.random.SeedSequence(seed).generate_state(2 * count).reshape(count, 2)
+    words: Any = np.random.SeedSequence(seed).generate_state(2 * count).reshape(count, 2)
     return [jax.random.wrap_key_data(pair) for pair in words]
 
 

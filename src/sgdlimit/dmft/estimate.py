@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from ..limits.averages import Nodes, make_nodes, observe, quickly
