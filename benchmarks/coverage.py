@@ -123,7 +123,8 @@ def truth(samples: int, seeds: int, cases: list[str]) -> None:
 def cover(seeds: int, cases: list[str], first_seed: int) -> None:
     """Share of ±1.96 errors that hold the truth, and the mean deviation in errors."""
     known = json.loads(FILE.read_text())
-    print(f"seeds {first_seed} to {first_seed + seeds - 1}, defaults; coverage of ±1.96 errors | mean bias in reported errors (largest of four times)")
+    print(f"seeds {first_seed} to {first_seed + seeds - 1}, defaults")
+    print("coverage of ±1.96 errors | mean bias in reported errors (largest of four times)")
     for case in cases:
         problem, algorithm, t_max = CASES[case]
         z: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
