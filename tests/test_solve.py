@@ -621,3 +621,15 @@ def test_standard_errors_are_those_of_repetitions():
         low, high = np.sqrt(np.array([1 - 0.85, 1 + 1.6]))  # χ² of 11 degrees of freedom at 1e-4
         assert low < scatter / reported < high
     assert threshold(1) > 3
+
+
+@pytest.mark.parametrize("dt", [None, 0.1, 0.05])
+def test_the_first_points_of_a_coarse_grid_know_their_step_error(dt):
+    """Times that fall between the first steps of the coarser grids, where nothing else is uncertain."""
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=1.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5))
+    times = np.array([0.03, 0.06, 0.1, 0.13, 0.2, 0.35, 0.7, 2.0])
+    exact = sl.least_squares(problem, sl.GradientFlow(), times=times)
+    found = sl.solve(problem, sl.GradientFlow(), times=times, samples=8192, dt=dt)
+    for name in ("train_error", "test_error", "overlap", "norm"):
+        value, error = found.curve(name)
+        assert np.all(np.abs(value - exact[name]) <= 3 * error + 2e-5), name

@@ -47,6 +47,7 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
     end = min((grid[-1] if len(grid) else -1.0) for grid in grids)
     at = job.steps.record[job.steps.times[job.steps.record] <= end * (1 + 1e-12)]
     time = job.steps.times[at]
+    early = (time > 0) & (time < levels[-1].times[:2][-1])  # before the first step of the coarsest grid
 
     def at_limit(name: str) -> Limit:
         values = [part.values[name].astype(np.float64) for part in records]
@@ -72,7 +73,7 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
         value, stderr = statistics.over_replicas(copies)
         if name == "train_error" and error_kind(problem) == "zero-one":
             stderr = np.maximum(stderr, 1 / (len(part.best) * found.system.samples))  # not one in so many was seen
-        step = extrapolation.step_error(part, extrapolate, 1 + two)
+        step = extrapolation.step_error(part, extrapolate, 1 + two, early)
         projection = None if two else _projection(found, name, time, value) if len(at) else np.zeros_like(value)
         scale = scales.get(name) or float(np.max(np.abs(value), initial=1e-30))
         bias = _bias(copies, found.repeats[1], scale)

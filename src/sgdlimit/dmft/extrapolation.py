@@ -94,10 +94,13 @@ LEAST = 0.5
 """Share of the last correction that is always counted as left."""
 
 
-def step_error(found: Limit, extrapolate: bool = True, time_axes: int = 1) -> np.ndarray:
+def step_error(
+    found: Limit, extrapolate: bool = True, time_axes: int = 1, early: np.ndarray | None = None
+) -> np.ndarray:
     """What is left of the steps' error, on average over replicas and nearby times, since corrections may cross zero.
 
-    Without extrapolation the value is that of the finest grid, and all corrections together are its error.
+    Without extrapolation the value is that of the finest grid, and all corrections together are its error; so too at
+    `early` times, where the coarsest grid has taken too few steps for its order to show.
     """
 
     def size(gap: np.ndarray) -> np.ndarray:
@@ -108,10 +111,17 @@ def step_error(found: Limit, extrapolate: bool = True, time_axes: int = 1) -> np
             square = np.moveaxis(_nearby(np.moveaxis(square, axis, 0)), 0, axis)
         return np.sqrt(np.clip(square, 0.0, None))
 
+    whole = size(found.best - found.plain)
     if not extrapolate:
-        return size(found.best - found.plain)
+        return whole
     last, first = size(found.best - found.lower), size(found.lower - found.plain)
-    return last * np.clip(last / np.where(first > 0, first, np.inf), LEAST, 1.0) if np.any(first) else last
+    if np.any(first):
+        last = last * np.clip(last / np.where(first > 0, first, np.inf), LEAST, 1.0)
+    if early is not None:
+        for axis in range(time_axes):
+            here = early.reshape(*[1] * axis, -1, *[1] * (last.ndim - 1 - axis))
+            last = np.where(here, np.maximum(last, whole), last)
+    return last
 
 
 def _nearby(values: np.ndarray) -> np.ndarray:

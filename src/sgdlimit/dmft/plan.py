@@ -23,6 +23,11 @@ GROWTH = 0.02
 """Where recorded times are spaced wider and wider, steps may grow to this share of the time."""
 LARGEST_STEP = 0.2
 """But not beyond this, nor beyond what is stable: the largest step sets the error."""
+ALIGNING = 1.3
+"""Recorded times lie on the coarsest grid too where that takes at most so many times the steps: nothing is then
+interpolated."""
+FIRST = 4
+"""Steps in the place of each of the first."""
 MOST_STEPS = 1e6
 MOST_RECORDED = 128
 """Times that are recorded where the user names none."""
@@ -63,22 +68,29 @@ def steps(
         every = STRIDES * math.ceil(count / (STRIDES * MOST_RECORDED)) if count > MOST_RECORDED else 1
         every = max(every, STRIDES) if aligned else every
         record = np.arange(0, count + 1, every)
-        return Steps(np.linspace(0.0, last, count + 1), np.union1d(record, [count]))
+        return _gently(np.linspace(0.0, last, count + 1), np.union1d(record, [count]))
     knots = np.unique(np.concatenate([[0.0], wanted]))
     gaps = np.diff(knots)[1:]  # the first interval, from zero, stands apart
     grows = dt is None and len(gaps) > 2 and np.all(np.diff(gaps) > 0) and gaps[-1] > 4 * gaps[0]
-    parts = []
-    for a, b in pairwise(knots):
-        here = max(size, min(GROWTH * a, LARGEST_STEP, limit) / 2**halvings) if grows else size
-        count = math.ceil((b - a) / here - 1e-9)
-        count = STRIDES * math.ceil(count / STRIDES) if aligned else count
-        parts.append(np.linspace(a, b, count + 1)[:-1])
+    largest = np.minimum(np.minimum(GROWTH * knots[:-1], LARGEST_STEP), limit) / 2**halvings
+    counts = np.ceil(np.diff(knots) / (np.maximum(size, largest) if grows else size) - 1e-9).astype(int)
+    whole = STRIDES * -(-counts // STRIDES)
+    if aligned or np.sum(whole) <= ALIGNING * np.sum(counts) + 8 * STRIDES:
+        counts = whole
+    parts = [np.linspace(a, b, count + 1)[:-1] for (a, b), count in zip(pairwise(knots), counts, strict=True)]
     missing = -sum(map(len, parts)) % STRIDES
     if missing:  # a whole number of the coarsest steps: the last interval is cut finer
         a, b = knots[-2:]
         parts[-1] = np.linspace(a, b, len(parts[-1]) + missing + 1)[:-1]
     full = np.concatenate([*parts, knots[-1:]])
-    return Steps(full, np.searchsorted(full, wanted))
+    return _gently(full, np.searchsorted(full, wanted))
+
+
+def _gently(times: np.ndarray, record: np.ndarray) -> Steps:
+    """The first coarsest step in FIRST times as many: at the start all rates of the problem are seen at once."""
+    head = np.interp(np.arange(FIRST * STRIDES) / FIRST, np.arange(STRIDES + 1), times[: STRIDES + 1])
+    later = np.where(record <= STRIDES, FIRST * record, record + (FIRST - 1) * STRIDES)
+    return Steps(np.concatenate([head, times[STRIDES:]]), later)
 
 
 def _whole_updates(wanted: np.ndarray, every: bool, dt: float) -> Steps:
@@ -125,7 +137,7 @@ def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes:
     An algorithm in discrete time also makes kernels that change sign from step to step; a field that is no gradient
     makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data.
     """
-    step = float(np.min(np.diff(times)))
+    step = float(np.min(np.diff(times[0 if algorithm.discrete else FIRST * STRIDES - 1 :])))
     if algorithm.discrete:
         return Moments(memory.ladder(times[-1], step, fastest=2.0), memory.ALTERNATING)
     gamma, stiff = slopes
