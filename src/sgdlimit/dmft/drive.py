@@ -3,7 +3,7 @@
 import math
 import time as clock
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +21,18 @@ JUDGED = ("train_loss", "train_error", "overlap", "norm")
 """Curves that decide how much is done."""
 _COMPILED: set[Any] = set()
 """Shapes of marches that this process has compiled, for the record of time spent on it."""
+
+
+class Large(NamedTuple):
+    """Marches of each replica on the coarsest grid alone, which the level of the curves comes from: fewer and larger,
+    since what a march of M samples feeds back to itself leaves a bias of 1/M, on all grids alike."""
+
+    each: int
+    repeats: int
+
+
+LARGEST = 2**14
+"""Samples of one of them at most."""
 
 
 class OutOfTime(Exception):
@@ -63,13 +75,24 @@ class Marched:
     records: list[Records]
     """Of every grid that is sound, from fine to coarse."""
     shift: dict[str, np.ndarray]
-    """What more marches on the coarsest grid change there; empty where there are none."""
+    """What larger marches on the coarsest grid change there; empty where there are none."""
     projection: dict[str, np.ndarray] | None
     """Distance between two sets of functions, (times of the coarsest grid, …), growing in time."""
     starts: list[Start]
-    repeats: tuple[int, int]
-    """Marches of each replica on the finer grids, and on the coarsest."""
+    repeats: int
+    """Marches of each replica on all grids."""
+    large: "Large"
     compiling: float
+
+    @property
+    def samples(self) -> int:
+        """Of each replica, on the coarsest grid."""
+        return self.large.each * self.large.repeats or self.system.samples * self.repeats
+
+    @property
+    def fed_back(self) -> tuple[int, int]:
+        """Samples of one march, and marches, on the grid that the level of the curves comes from."""
+        return (self.large.each, self.large.repeats) if self.large.repeats else (self.system.samples, self.repeats)
 
 
 def march(job: Job, memories: list[Memory], progress: bool | None) -> Marched:
@@ -87,20 +110,12 @@ def _march(job: Job, progress: bool | None) -> Marched:
     """Every replica on all grids; the coarsest once more with other functions; then what more marches there are."""
     system, none = job.system, job.snapshots[:0]
     levels = [plan.level(job.steps.times, stride, system.memory, system.dtype) for stride in job.strides]
-    size = plan.tile(system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas)
     steps = sum(len(level.times) for level in levels) + (job.repeats - 1) * len(levels[-1].times)
     with Progress("solve", job.replicas * steps, progress) as bar:
         bar.phase("compiling")
-        compiling, shape = 0.0, (jax.tree.structure(system), size)
-        if shape not in _COMPILED:
-            check_memory(system, size, job.max_bytes)
-        starts = _starts(job, 0, size)
-        if shape not in _COMPILED:  # one step, so that compiling is timed apart
-            begin = clock.perf_counter()
-            run.along(system, starts[0], levels[-1]._replace(times=levels[-1].times[:1]), none, bar)
-            compiling = clock.perf_counter() - begin
-            _COMPILED.add(shape)
-        records = _all_grids(job, levels, starts, job.snapshots, bar)
+        size, compiling = _compiled(job, system, levels[-1], bar)
+        starts = _starts(job, system, 0, size)
+        records = _all_grids(job, system, levels, starts, job.snapshots, bar)
         levels = levels[: len(records)]
         projection = None
         if isinstance(system.memory, Moments) and records[-1].reached:
@@ -110,28 +125,59 @@ def _march(job: Job, progress: bool | None) -> Marched:
             projection = _distance(run.along(system, starts[0], other, none, bar), records[-1])
         repeats = 1 if any(part.reason for part in records) else job.repeats
         finer = _finer(repeats, levels, records) if len(levels) > 1 else repeats
-        paired, coarsest = [[part] for part in records], [records[-1]]
-        for turn in range(1, repeats):
-            try:
-                more = _all_grids(job, levels if turn < finer else levels[-1:], _starts(job, turn, size), none, bar)
-            except OutOfTime:
-                break
-            if any(part.reason for part in more) or len(more) < (len(levels) if turn < finer else 1):
+        paired = [[part] for part in records]
+        for turn in range(1, finer):
+            more = _more(job, system, levels, turn, size, bar)
+            if more is None:
                 break  # a march that went wrong is not averaged, and no more are begun
-            coarsest.append(more[-1])
-            if turn < finer:
-                for kept, part in zip(paired, more, strict=True):
-                    kept.append(part)
-    means = [run.mean(parts) for parts in paired]
-    shift = {}
-    if len(coarsest) > len(paired[-1]):
-        everything = run.mean(coarsest).values
-        shift = {name: everything[name] - values for name, values in means[-1].values.items()}
-    done = (len(paired[0]), len(coarsest))
-    return Marched(system, levels, means, shift, projection, starts, done, compiling)
+            for kept, part in zip(paired, more, strict=True):
+                kept.append(part)
+        means = [run.mean(parts) for parts in paired]
+        shift, large = {}, Large(0, 0)
+        if repeats > finer:
+            each = 2 ** int(math.log2(min((repeats - finer) * system.samples, LARGEST)))
+            wide, wanted = replace(system, samples=each), -(-(repeats - finer) * system.samples // each)
+            size, more_compiling = _compiled(job, wide, levels[-1], bar)
+            compiling += more_compiling
+            found = []
+            for turn in range(wanted):
+                more = _more(job, wide, levels[-1:], finer + turn, size, bar)
+                if more is None:
+                    break
+                found += more
+            if found:
+                level = run.mean(found).values
+                shift = {name: level[name] - values for name, values in means[-1].values.items()}
+                large = Large(each, len(found))
+    return Marched(system, levels, means, shift, projection, starts, len(paired[0]), large, compiling)
 
 
-def _all_grids(job: Job, levels: list[Level], starts: list[Start], keep: np.ndarray, bar: Progress) -> list[Records]:
+def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[int, float]:
+    """Replicas in one compiled call, and the seconds that compiling took: one step, so that it is timed apart."""
+    size = plan.tile(system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas)
+    shape = (jax.tree.structure(system), size)
+    if shape in _COMPILED:
+        return size, 0.0
+    check_memory(system, size, job.max_bytes)
+    begin = clock.perf_counter()
+    start = run.stack([_draw(job, system, i) for i in range(size)])
+    run.along(system, start, level._replace(times=level.times[:1]), job.snapshots[:0], bar)
+    _COMPILED.add(shape)
+    return size, clock.perf_counter() - begin
+
+
+def _more(job: Job, system: System, levels: list[Level], turn: int, size: int, bar: Progress) -> list[Records] | None:
+    """One more march of every replica on these grids; None where one goes wrong, or time is up."""
+    try:
+        more = _all_grids(job, system, levels, _starts(job, system, turn, size), job.snapshots[:0], bar)
+    except OutOfTime:
+        return None
+    return None if len(more) < len(levels) or any(part.reason for part in more) else more
+
+
+def _all_grids(
+    job: Job, system: System, levels: list[Level], starts: list[Start], keep: np.ndarray, bar: Progress
+) -> list[Records]:
     """From fine to coarse; coarse ones that go wrong where the finest does not are left out."""
     records: list[Records] = []
     for depth, level in enumerate(levels):
@@ -139,7 +185,7 @@ def _all_grids(job: Job, levels: list[Level], starts: list[Start], keep: np.ndar
         for start in starts:
             if clock.perf_counter() > job.deadline:
                 raise OutOfTime
-            parts.append(run.along(job.system, start, level, keep if depth == 0 else keep[:0], bar))
+            parts.append(run.along(system, start, level, keep if depth == 0 else keep[:0], bar))
         here = run.joined(parts)
         if depth > 0 and here.reason and not records[0].reason:
             break
@@ -195,24 +241,23 @@ def _finer(repeats: int, levels: list[Level], records: list[Records]) -> int:
             if parts[0] > 0:
                 shares[name] = parts
     for finer in [2**k for k in range(repeats.bit_length()) if 2**k < repeats] + [repeats]:
-        work = finer * whole + (repeats - finer) * coarse
-        spread = max(
-            (v + d * repeats / finer + (s - v - d)) / s for v, d, s in shares.values()
-        ) if shares else 1.0  # fmt: skip
+        rest = repeats - finer
+        work = finer * whole + rest * coarse
+        spread = max(((d / finer + v / rest) / s if rest else 1 / finer for v, d, s in shares.values()), default=1.0)
         if work * spread < least:
             best, least = finer, work * spread
     return best
 
 
-def _starts(job: Job, turn: int, size: int) -> list[Start]:
+def _starts(job: Job, system: System, turn: int, size: int) -> list[Start]:
     """Draws of all replicas, in batches of `size`, on the device; spread over all devices where there are several."""
-    system = job.system
-    first = (job.seed * REPEATS + turn) * REPLICAS
-    draws = [
-        noise.draw(system.problem, system.groups, system.samples, first + i, system.dtype, job.draws_weights)
-        for i in range(job.replicas)
-    ]
+    draws = [_draw(job, system, turn * REPLICAS + i) for i in range(job.replicas)]
     return [run.stack(draws[i : i + size]) for i in range(0, job.replicas, size)]
+
+
+def _draw(job: Job, system: System, number: int) -> Start:
+    seed = job.seed * REPEATS * REPLICAS + number
+    return noise.draw(system.problem, system.groups, system.samples, seed, system.dtype, job.draws_weights)
 
 
 REPEATS, REPLICAS = 4096, 4096

@@ -17,6 +17,8 @@ from .run import Records
 
 FEWEST_NODES, MOST_NODES = 1024, 16384
 """Points behind a test average in each replica: twice its samples, within these."""
+BIAS = 0.5
+"""Bias of one march over the standard error of 16, at 512 samples and unit of width."""
 SPARSE = 16
 """What changes slowly is looked at at so many times at most: copies, step errors, and what more points change."""
 
@@ -76,7 +78,7 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
         step = extrapolation.step_error(part, extrapolate, 1 + two, early)
         projection = None if two else _projection(found, name, time, value) if len(at) else np.zeros_like(value)
         scale = scales.get(name) or float(np.max(np.abs(value), initial=1e-30))
-        bias = _bias(copies, found.repeats[1], scale)
+        bias = _bias(copies, found)
         estimate = Estimate(value, stderr, step, projection, bias, None if two else copies)
         variables |= statistics.variables(name, dims(name), estimate)
         if not two and value.size:
@@ -92,11 +94,15 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
     return Labelled(variables, coords, errors)
 
 
-def _bias(copies: np.ndarray, marches: int, scale: float) -> np.ndarray:
-    """Of second order in the noise that a march of M samples feeds back to itself: (spread of one march)² over the size
-    of the curve. Falls as 1/M however many marches are averaged; what 40 seeds show is 0.3 to 1 times this.
+def _bias(copies: np.ndarray, found: Marched) -> np.ndarray:
+    """What a march of M samples feeds back to itself, however many are averaged: it falls as 1/M.
+
+    No spread tells it. Seen over many seeds on hard problems: BIAS of the standard error of 16 marches of 512 samples
+    and unit of width.
     """
-    return copies.var(axis=0, ddof=1) * marches / scale
+    each, marches = found.fed_back
+    one = copies.std(axis=0, ddof=1) * np.sqrt(marches)
+    return BIAS * one / 4 * np.sqrt(512 * found.system.problem.width / each)
 
 
 def _nothing(records: Records, name: str) -> Limit:

@@ -128,29 +128,7 @@ class Moments(Memory):
 
     def rows(self, times: np.ndarray, dtype: str) -> Row:
         """E, u and P of every step; P at step i knows the points j < i."""
-        return self._rows(times.tobytes(), dtype)
-
-    @lru_cache(maxsize=8)  # noqa: B019 - small frozen objects; a sweep has the same steps at every point
-    def _rows(self, stamp: bytes, dtype: str) -> Row:
-        gaps = np.diff(np.frombuffer(stamp))[:, None]
-        mu = np.asarray(self.rates)[None, :]
-        pair = np.repeat(np.asarray(self.pairs, dtype=float).reshape(-1, 2), 2, axis=0)
-        damping, angle = np.exp(-pair[:, 0] * gaps), pair[:, 1] * gaps
-        sign = np.where(np.arange(len(pair)) % 2 == 0, -1.0, 1.0)
-        alone = np.concatenate([np.exp(-mu * gaps), np.tile(self.factors, (len(gaps), 1))], axis=1)
-        decay = np.concatenate([alone, damping * np.cos(angle)], axis=1)
-        turn = np.concatenate([np.zeros_like(alone), sign * damping * np.sin(angle)], axis=1)
-        decay, turn = (part.astype(dtype).astype(np.float64) for part in (decay, turn))
-        new = np.ones(self.size)
-        new[alone.shape[1] + 1 :: 2] = 0.0
-        partner = self._partner
-        G, grams = np.zeros((self.size, self.size)), np.zeros((len(gaps), self.size, self.size))
-        newest = np.outer(new, new)
-        for i in range(len(gaps)):
-            grams[i] = G
-            half = decay[i][:, None] * G + turn[i][:, None] * G[partner]
-            G = decay[i] * half + turn[i] * half[:, partner] + newest
-        return Row(decay, turn, np.tile(new, (len(gaps), 1)), _pseudo_inverse(grams, CUT[dtype]))
+        return _rows(self.rates, self.factors, self.pairs, times.tobytes(), dtype)
 
     def kernel(self, rows: Row, coefficients: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Σ_b ρ_b(i) φ_b(i, j), walking along the steps."""
@@ -165,6 +143,32 @@ class Moments(Memory):
             phi = rows.decay[i][:, None] * phi + rows.turn[i][:, None] * phi[self._partner]
             phi[:, i] = rows.new[i]
         return out
+
+
+@lru_cache(maxsize=8)
+def _rows(rates: Any, factors: Any, pairs: Any, stamp: bytes, dtype: str) -> Row:
+    """`Moments.rows`, kept: all points of a sweep have the same steps."""
+    kept = Moments(rates, factors, pairs)
+    size = kept.size
+    gaps = np.diff(np.frombuffer(stamp))[:, None]
+    mu = np.asarray(rates)[None, :]
+    pair = np.repeat(np.asarray(pairs, dtype=float).reshape(-1, 2), 2, axis=0)
+    damping, angle = np.exp(-pair[:, 0] * gaps), pair[:, 1] * gaps
+    sign = np.where(np.arange(len(pair)) % 2 == 0, -1.0, 1.0)
+    alone = np.concatenate([np.exp(-mu * gaps), np.tile(factors, (len(gaps), 1))], axis=1)
+    decay = np.concatenate([alone, damping * np.cos(angle)], axis=1)
+    turn = np.concatenate([np.zeros_like(alone), sign * damping * np.sin(angle)], axis=1)
+    decay, turn = (part.astype(dtype).astype(np.float64) for part in (decay, turn))
+    new = np.ones(size)
+    new[alone.shape[1] + 1 :: 2] = 0.0
+    partner = kept._partner
+    G, grams = np.zeros((size, size)), np.zeros((len(gaps), size, size))
+    newest = np.outer(new, new)
+    for i in range(len(gaps)):
+        grams[i] = G
+        half = decay[i][:, None] * G + turn[i][:, None] * G[partner]
+        G = decay[i] * half + turn[i] * half[:, partner] + newest
+    return Row(decay, turn, np.tile(new, (len(gaps), 1)), _pseudo_inverse(grams, CUT[dtype]))
 
 
 def _pseudo_inverse(grams: np.ndarray, cut: float) -> np.ndarray:

@@ -118,8 +118,8 @@ def solve(
     count, times_of = stage.work.each, job.steps.times
     options = {
         "t_max": float(times_of[-1]), "tol": ask.tol if ask.promised else None, "dt": float(np.max(np.diff(times_of))),
-        "steps": len(times_of) - 1, "grids": len(found.records), "samples": count * replicas * found.repeats[1],
-        "samples_on_finer_grids": count * replicas * found.repeats[0], "samples_of_one_march": count,
+        "steps": len(times_of) - 1, "grids": len(found.records), "samples": found.samples * replicas,
+        "samples_on_finer_grids": count * replicas * found.repeats, "samples_of_one_march": found.fed_back[0],
         "replicas": replicas, "extrapolate": extrapolate is not False and len(found.records) > 1, "response": response,
         "memory": type(found.system.memory).__name__.lower(), "functions": found.system.memory.size, "dtype": dtype,
     }  # fmt: skip

@@ -43,7 +43,7 @@ MOST_SAMPLES = 2**26
 FEWEST = 256
 """Samples of one march at least: its averages are what everything else feeds on."""
 ONE_MARCH = 512
-"""Samples of one march at DEFAULT_SAMPLES, times the width; its bias falls as 1/M, so M grows as the root of all."""
+"""Samples of one march at DEFAULT_SAMPLES, times the width; M grows as the root of all."""
 LARGEST_MARCH = 2**17
 HALVINGS = 5
 """How often steps are halved where the user names none and their error is not small."""
@@ -230,25 +230,26 @@ def next_work(ask: Ask, stage: Stage) -> Work:
         halvings = min(HALVINGS, halvings + more)
     if ask.samples is not None:
         return work._replace(halvings=halvings)
-    count = work.each
-    if bias > BIAS_SHARE * goal:
-        count *= 2 ** math.ceil(math.log2(bias / (BIAS_SHARE * goal)) - 0.25)
-    count = min(count, LARGEST_MARCH)
-    while count > work.each and not fits(replace(stage.job.system, samples=count), 1, ask.max_bytes):
-        count //= 2
     shared = min(step, STEP_SHARE * goal) ** 2 + min(bias, BIAS_SHARE * goal) ** 2
     shared += min(worst(ask, labelled, "projection"), PROJECTION_SHARE * goal) ** 2
     allowed = max(math.sqrt(max(goal**2 - shared, 0.0)), LEAST_NOISE * goal)
     samples = work.each * work.repeats
     wanted = samples * max(1.0, MARGIN * (noise / allowed) ** 2)
-    if halvings == work.halvings and count == work.each and wanted == samples:
+    each = work.each
+    if bias > BIAS_SHARE * goal:
+        larger = 2 ** math.ceil(math.log2(bias / (BIAS_SHARE * goal)) - 0.25) * stage.found.fed_back[0]
+        if not stage.found.large.repeats or larger > drive.LARGEST:
+            each = larger
+        wanted = max(wanted, larger)
+    if halvings == work.halvings and each == work.each and wanted == samples:
         wanted *= 1.5  # each part is small enough, their sum is not
     wanted = min(wanted, MOST_SAMPLES / ask.replicas)
-    if ask.plain:
-        return Work(halvings, min(LARGEST_MARCH, 2 ** math.ceil(math.log2(max(wanted, count)))), 1)
-    if wanted > 64 * count:  # few large marches rather than very many small ones
-        count = min(LARGEST_MARCH, 2 ** math.ceil(math.log2(wanted / 64)))
-    return Work(halvings, count, max(1, math.ceil(wanted / count)))
+    if ask.plain or (work.repeats > 1 and not stage.found.large.repeats):
+        each = 2 ** math.ceil(math.log2(max(wanted, each)))  # all through the finer grids: in one march
+    each = min(each, LARGEST_MARCH)
+    while each > work.each and not fits(replace(stage.job.system, samples=each), 1, ask.max_bytes):
+        each //= 2
+    return Work(halvings, each, 1 if ask.plain else max(1, math.ceil(wanted / each)))
 
 
 def seconds_of(ask: Ask, work: Work, stage: Stage) -> float:
@@ -258,7 +259,7 @@ def seconds_of(ask: Ask, work: Work, stage: Stage) -> float:
 
 def _size(ask: Ask, work: Work, stage: Stage) -> float:
     """Samples times steps, on all grids: as many marches through the finer ones as in the stage before."""
-    share = stage.found.repeats[0] / stage.found.repeats[1]
+    share = stage.found.repeats * stage.work.each / max(stage.found.samples, stage.work.each)
     grids = sum(1 / stride for stride in stage.job.strides)
     each = 1 / stage.job.strides[-1] + share * (grids - 1 / stage.job.strides[-1])
     return work.each * work.repeats * 2**work.halvings * each
