@@ -160,7 +160,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("points", [6, 11, 41])
+@pytest.mark.parametrize("points", [3, 6, 11, 41])
 def test_a_coarse_theory_counts_its_interpolation(shape, points):
     """The exact curve, known at few times, is within its error of the curve at others; a fine grid adds little."""
     fn, time = SHAPES[shape], np.linspace(0.0, 1.0, points)
@@ -169,11 +169,10 @@ def test_a_coarse_theory_counts_its_interpolation(shape, points):
     trials = fn(fine) + 1e-6 * rng.standard_normal((8, 60))
     runs = Runs({"train_error": Variable(("trial", "time"), trials)}, {"time": fine, "trial": np.arange(8)})
     found = sl.compare(coarse, runs)["train_error"]
-    assert np.mean(np.abs(found.z) < 2) > 0.95
-    assert found.largest < 4
+    assert found.largest < 2
     assert found.verdict != "differ"
     if points == 41:
-        assert np.max(found.stderr) < 3e-2 * np.max(found.first)
+        assert np.max(found.stderr) < 0.04 * found.scale
     # at the recorded times there is nothing to be added
     some = Solution({"train_error": Variable(("time",), fn(time[::5]))}, {"time": time[::5]})
     same = sl.compare(some, coarse)["train_error"]

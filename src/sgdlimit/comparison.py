@@ -17,6 +17,8 @@ FALSE_ALARM = 0.01
 """Two results with the same mean are called different with this probability, unless the caller says another."""
 RESOLVED = 0.10
 """A comparison that would not notice a difference of this share of a curve cannot tell."""
+INSIDE = np.linspace(0.1, 0.9, 9)
+"""Where an interval between two recorded times is looked into."""
 
 Verdict = Literal["agree", "differ", "cannot tell"]
 
@@ -287,7 +289,7 @@ def _lines(time: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray
 
 
 def _between(result: Result, name: str, grid: np.ndarray) -> np.ndarray:
-    """What the spline may be wrong by between the recorded times: its distance to splines through half of them.
+    """What the spline may be wrong by: its largest distance, between two recorded times, to splines through half.
 
     An error of h⁴ is overstated by far, and harmless where it is small; on a grid that is too coarse it is of the size
     of the true one. At a recorded time there is none.
@@ -296,13 +298,16 @@ def _between(result: Result, name: str, grid: np.ndarray) -> np.ndarray:
     if _same(result, grid):
         return np.zeros_like(mean)
     if len(time) < 3:
-        error = np.broadcast_to(np.abs(mean[-1] - mean[0]), (len(grid), *mean.shape[1:]))
+        error = np.abs(np.diff(mean, axis=0))
     else:
-        best = _spline(time, mean, grid)
+        inside = (time[:-1, None] + np.diff(time)[:, None] * INSIDE).ravel()
+        best = _spline(time, mean, inside)
         halves = [np.unique([0, *range(first, len(time), 2), len(time) - 1]) for first in (0, 1)]
-        error = np.max([np.abs(best - _spline(time[half], mean[half], grid)) for half in halves], axis=0)
-    gap = np.min(np.abs(grid[:, None] - time[None, :]), axis=1)
-    return np.where((gap > 1e-9 * (1 + time[-1])).reshape(-1, *[1] * (mean.ndim - 1)), error, 0.0)
+        apart = np.max([np.abs(best - _spline(time[half], mean[half], inside)) for half in halves], axis=0)
+        error = apart.reshape(len(time) - 1, len(INSIDE), *mean.shape[1:]).max(axis=1)
+    interval = np.clip(np.searchsorted(time, grid) - 1, 0, len(time) - 2)
+    off = np.min(np.abs(grid[:, None] - time), axis=1) > 1e-9 * (1 + time[-1])
+    return error[interval] * off.reshape(-1, *[1] * (mean.ndim - 1))
 
 
 def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
