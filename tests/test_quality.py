@@ -142,6 +142,7 @@ def test_growth_without_bound():
     assert not grown(np.exp(TIME), np.ones_like(TIME)).passed
     assert grown(np.exp(TIME), np.exp(-TIME)).passed  # leaves a saddle and learns
     assert grown(1 + TIME**3, 1 + TIME**3).passed  # a power of time slows down
+    assert not grown(np.exp(14 * TIME**0.5), np.exp(TIME)).passed  # slows down, but still soars
     assert grown(1 - np.exp(-TIME), np.exp(-TIME)).passed
 
 

@@ -16,7 +16,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """One a colour, so that a grey print tells curves apart."""
 PREFERRED = (("train_error", "test_error"), ("train_loss", "test_loss"), ("norm",))
-HATCH = "////"
+HATCH = "//"
 """Of a band that is not to be relied on."""
 
 
@@ -144,7 +144,9 @@ def _draw(ax: Any, result: Result, name: str, colour: str, marker: str, label: s
     def band(low: np.ndarray, high: np.ndarray, alpha: float, zorder: float) -> None:
         ax.fill_between(time, low, high, color=colour, alpha=alpha, lw=0, zorder=zorder)
         if hatch:  # a second one, so that lines are not as pale as the fill
-            ax.fill_between(time, low, high, facecolor="none", edgecolor=colour, hatch=hatch, lw=0, zorder=zorder)
+            ax.fill_between(
+                time, low, high, facecolor="none", edgecolor=colour, alpha=0.6, hatch=hatch, lw=0, zorder=zorder
+            )
 
     time = result.time
     every = max(1, len(time) // 10)

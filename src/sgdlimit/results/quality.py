@@ -39,6 +39,10 @@ STEADY = 2.0
 """Factor by which spreads that do not run away grow over the second half of the time: as √t or t."""
 DOUBLING = 2.0
 """Growth of the norm over the last quarter of the time, beyond which it is asked whether it slows down."""
+STEADILY = 0.85
+"""Logarithm of that growth over that of the quarter before: 1 for an exponential, log(4/3)/log(3/2) = 0.71 for powers."""
+SOARING = 20.0
+"""Growth over the last quarter that no power below ten shows."""
 SEPARATION = {4: 600.0, 6: 56.0, 8: 22.5, 12: 11.6, 16: 8.5, 24: 6.3, 32: 5.4, 64: 4.2, 128: 3.7, 256: 3.4, 1024: 3.1}
 """By number of replicas: what `_separation` of a Gaussian sample exceeds at the rate RARE (simulated)."""
 
@@ -164,9 +168,12 @@ def share(error: np.ndarray, scale: float) -> float:
 
 
 def scale(name: str, values: Mapping[str, np.ndarray]) -> float:
-    """Largest value of a curve; of an overlap, which may vanish by symmetry, at least that of the norm."""
-    names = (name, "norm") if name == "overlap" and "norm" in values else (name,)
-    return max(float(np.max(np.abs(values[n]), initial=0.0)) for n in names)
+    """Largest value of a curve; of an overlap, which may vanish by symmetry, at least that of the norm or its root."""
+    size = float(np.max(np.abs(values[name]), initial=0.0))
+    if name == "overlap" and "norm" in values:
+        norm = float(np.max(np.abs(values["norm"]), initial=0.0))
+        size = max(size, min(norm, math.sqrt(norm)))
+    return size
 
 
 def judge(time: np.ndarray, curves: Mapping[str, Curve], scales: Mapping[str, float] | None = None) -> Quality:
@@ -317,8 +324,8 @@ def _growth(time: np.ndarray, curves: Mapping[str, Curve]) -> Check:
     words = f"norm: {last:.3g}-fold over the last quarter, {before:.3g}-fold over the one before"
     if fell:
         return Check.report("growth", last, f"{words}; the training loss falls")
-    # a power of time slows down, an exponential does not: a tenth less is noise
-    return _both("growth", (last, DOUBLING), (last, 0.9 * before), words)
+    slowing = math.log(last) / max(math.log(before), 1e-12)
+    return _both("growth", (last, DOUBLING), (max(slowing / STEADILY, last / SOARING), 1.0), words)
 
 
 def _balance(curves: Mapping[str, Curve], scales: Mapping[str, float]) -> Check:

@@ -276,7 +276,7 @@ def _warning(unreliable: Mapping[str, float]) -> str:
     if not unreliable:
         return ""
     parts = ", ".join(f"{name} ({found:.0%})" for name, found in unreliable.items())
-    return f"the error exceeds {ERROR:.0%} of the curve: {parts}; take more samples, replicas or trials"
+    return f"the error exceeds {ERROR:.0%} of the curve: {parts}"
 
 
 def _call(words: Any) -> str:
