@@ -123,7 +123,7 @@ def test_bars_too_wide_cannot_tell():
     assert not report.agrees()
     assert not report.agrees(false_alarm=0.01)
     assert report.unresolved == ("train_error",)
-    assert "cannot tell (train_error: a difference of 10% would pass" in repr(report)
+    assert "cannot tell (train_error: a difference of 10 % would pass" in repr(report)
     # the Gaussian quantile of 1 %: 2.576 errors are the least difference that is noticed
     assert report["train_error"].resolution == pytest.approx(stats.norm.isf(0.005), rel=1e-6)
     for error, verdict in ((0.038, "agree"), (0.040, "cannot tell")):

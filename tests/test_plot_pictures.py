@@ -200,7 +200,7 @@ def test_bands_that_cannot_be_relied_on_are_hatched():
     assert not hatches(train)
     assert hatches(test) == ["//"]
     (words,) = words_of(test)
-    assert words.startswith("unreliable: error above 10%")
+    assert words.startswith("unreliable: error above 10 %")
     train, test = sl.plot.learning_curves(flat(0.01))
     assert not hatches(train) + hatches(test)
     assert not words_of(test)

@@ -195,8 +195,8 @@ def test_the_summary_warns():
     assert good.unreliable == {}
     assert set(bad.unreliable) == {"train_error"}  # the norm is three times as large
     assert "warning" in repr(bad)
-    assert "train_error (25%)" in repr(bad)
-    assert "the error exceeds 10%" in bad._repr_html_()
+    assert "train_error (25 %)" in repr(bad)
+    assert "the error exceeds 10 %" in bad._repr_html_()
     # as the solver judged it, with its own scale
     judged = solution(0.3, quality=Quality([Check.most("error of train_error", 0.05, 0.1, "")]).to_words())
     assert "train_error" not in judged.unreliable

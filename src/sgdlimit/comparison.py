@@ -7,7 +7,7 @@ import numpy as np
 
 from .errors import real, reject
 from .results import Result, Runs
-from .results.quality import scale
+from .results.quality import percent, scale
 from .results.variables import COMPARABLE, chosen, neighbours
 from .significance import Sample, rotation_test
 
@@ -169,17 +169,15 @@ class Report:
             f"{'p':>8} {'resolves':>9}"
         )
         lines = [
-            f"{n:<12} {c:>6} {z:>8.2f} {s:>7.2f} {t:>8.3g} {r:>6.2f} {d:>14.2e} {p:>8.3g} {_percent(w):>9}  {v}"
+            f"{n:<12} {c:>6} {z:>8.2f} {s:>7.2f} {t:>8.3g} {r:>6.2f} {d:>14.2e} {p:>8.3g} {percent(w):>9}  {v}"
             for n, c, z, s, t, r, d, p, w, v in self.rows()
         ]
         total = f"all curves together, one test: p = {self.p_value:.3g}: {self.verdict}"
         if self.unresolved:
-            total += f" ({', '.join(self.unresolved)}: a difference of {RESOLVED:.0%} would pass; reduce the errors)"
+            total += (
+                f" ({', '.join(self.unresolved)}: a difference of {percent(RESOLVED)} would pass; reduce the errors)"
+            )
         return "\n".join([f"{self.names[0]}  against  {self.names[1]}", head, *lines, total])
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 10 else "> 1000 %"
 
 
 def compare(first: Result, second: Result, variables: Any = None) -> Report:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..errors import reject
 from ..results import Result, Runs
-from ..results.quality import ERROR, Status
+from ..results.quality import ERROR, Status, percent
 from ..results.variables import chosen, neighbours
 from .panels import panels
 
@@ -132,8 +132,8 @@ def _legends(flat: Any) -> None:
     for index, ax in enumerate(flat):
         handles = ax.get_legend_handles_labels()[0] if index == 0 else []
         if any(band.get_hatch() for band in ax.collections):
-            words = f"unreliable: error above {ERROR:.0%}, or a check failed"
-            handles.append(Patch(facecolor="white", edgecolor="0.4", hatch=HATCH, lw=0, label=words))
+            words = f"unreliable: error above {percent(ERROR)}, or a check failed"
+            handles.append(Patch(facecolor="white", edgecolor="0.4", hatch=2 * HATCH, lw=0, label=words))
         if handles:
             ax.legend(handles=handles, fontsize="x-small", frameon=False)
 

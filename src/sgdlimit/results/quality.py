@@ -134,6 +134,11 @@ class Quality(tuple[Check, ...]):
             raise reject("quality", words, "it must be a list of checks: name, value, limit, passed, words") from None
 
 
+def percent(share: float) -> str:
+    """'2.5 %'."""
+    return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %" if share < 10 else "more than 1000 %"
+
+
 def _word(value: float | None) -> float | str | None:
     return value if value is None or math.isfinite(value) else str(value)
 
@@ -249,7 +254,7 @@ def _drift(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
     e = _worst(growth / limit, size / SPREAD)
     words = (
         f"{name}: spread {min(growth[e], 999.0):.2g} times that at t = {middle:.3g} (limit {limit:.2g}), "
-        f"standard error {size[e]:.1%} of the curve (limit {SPREAD:.0%})"
+        f"standard error {percent(size[e])} of the curve (limit {percent(SPREAD)})"
     )
     return _both("replicas drift", (growth[e], limit), (size[e], SPREAD), words)
 
@@ -261,7 +266,7 @@ def _split(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
     e = _worst(apart / limit, distance / GROUPS)
     words = (
         f"{name}: two groups at late times, {min(apart[e], 999.0):.2g} of their spreads apart (limit {limit:.2g}), "
-        f"{distance[e]:.1%} of the curve (limit {GROUPS:.0%})"
+        f"{percent(distance[e])} of the curve (limit {percent(GROUPS)})"
     )
     return _both("replicas split", (apart[e], limit), (distance[e], GROUPS), words)
 
@@ -301,8 +306,8 @@ def _tails(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
     limit = _largest_share(stdtrit(count - 2, 1 - RARE / (2 * count)), count)
     e = _worst(part / limit, size / TAIL)
     words = (
-        f"{name}: one of {count} replicas makes {part[e]:.0%} of the variance at t = {time[widest[0, e]]:.3g} "
-        f"(limit {limit:.0%}), standard error {size[e]:.1%} of the curve (limit {TAIL:.0%})"
+        f"{name}: one of {count} replicas makes {percent(part[e])} of the variance at t = {time[widest[0, e]]:.3g} "
+        f"(limit {percent(limit)}), standard error {percent(size[e])} of the curve (limit {percent(TAIL)})"
     )
     return _both("heavy tails", (part[e], limit), (size[e], TAIL), words)
 
@@ -333,5 +338,5 @@ def _balance(curves: Mapping[str, Curve], scales: Mapping[str, float]) -> Check:
         max((share(np.asarray(curve[part]), scales[name]), name) for name, curve in curves.items()) for part in (2, 1)
     )
     ratio = bias[0] / noise[0] if noise[0] > 0 else (math.inf if bias[0] > 0 else 0.0)
-    words = f"systematic {bias[0]:.2%} ({bias[1]}) over Monte Carlo {noise[0]:.2%} ({noise[1]}), largest of all curves"
+    words = f"systematic {percent(bias[0])} ({bias[1]}) over Monte Carlo {percent(noise[0])} ({noise[1]}), the largest"
     return Check.report("bias against spread", ratio, words)

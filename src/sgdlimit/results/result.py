@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 
 from ..errors import MissingError, reject
-from .quality import ERROR, Quality, Status, check_about, scale, share
+from .quality import ERROR, Quality, Status, check_about, percent, scale, share
 from .variables import SYSTEMATIC, meaning, neighbours, split
 
 if TYPE_CHECKING:
@@ -144,13 +144,12 @@ class Result(abc.ABC):
 
     def _lines(self) -> list[tuple[str, str]]:
         problem = self.about.get("problem") or {}
-        algorithm = self.about.get("algorithm") or {}
         lines = [
             (
                 "problem",
                 _phrase(problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init")),
             ),
-            ("algorithm", _call(algorithm)),
+            ("algorithm", _call(self.about.get("algorithm"))),
             (
                 "time",
                 f"{len(self.time)} points" + (f" from {self.time[0]:g} to {self.time[-1]:g}" if len(self.time) else ""),
@@ -275,8 +274,8 @@ def _warning(unreliable: Mapping[str, float]) -> str:
     """One line for curves with large errors; empty if there are none."""
     if not unreliable:
         return ""
-    parts = ", ".join(f"{name} ({found:.0%})" for name, found in unreliable.items())
-    return f"the error exceeds {ERROR:.0%} of the curve: {parts}"
+    parts = ", ".join(f"{name} ({percent(found)})" for name, found in unreliable.items())
+    return f"the error exceeds {percent(ERROR)} of the curve: {parts}"
 
 
 def _call(words: Any) -> str:
