@@ -49,9 +49,9 @@ def test_walk_from_problem_to_picture(example):
     folder = example.parent
     theory, runs, picture = folder / "theory.nc", folder / "runs.nc", folder / "curves.png"
     assert run("solve", example, "-o", theory, "--t-max", 2).exit_code == 0
-    out = run("simulate", example, "-o", runs, "--dim", 120, "--trials", 6, "--t-max", 2, "--seed", 1)
+    out = run("simulate", example, "-o", runs, "--dim", 120, "--trials", 20, "--t-max", 2, "--seed", 1)
     assert out.exit_code == 0
-    assert "6 trials, dim=120" in out.stdout
+    assert "20 trials, dim=120" in out.stdout
     loaded = sl.load(runs)
     assert loaded.about["seed"] == 1
     assert loaded.problem.penalty == sl.Ridge(0.1)
@@ -61,6 +61,11 @@ def test_walk_from_problem_to_picture(example):
     assert run("compare", runs, theory, "--false-alarm", 0.001).exit_code == 0
     assert run("compare", runs, theory, "--false-alarm", 2).exit_code == 2
     assert run("compare", runs, theory, "--within", 0.001).exit_code == 1
+    few = folder / "few.nc"
+    assert run("simulate", example, "-o", few, "--dim", 120, "--trials", 3, "--t-max", 2).exit_code == 0
+    unsure = run("compare", few, theory)
+    assert unsure.exit_code == 1
+    assert "cannot tell: the errors of" in unsure.stderr
     assert run("plot", runs, theory, "-o", picture).exit_code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     before = theory.read_bytes()
@@ -219,15 +224,15 @@ def test_the_command_is_installed():
 def test_solve_takes_the_dmft_solver_where_nothing_exact_is_known(example, tmp_path):
     path = tmp_path / "logistic.toml"
     text = example.read_text().replace('"Square"', '"Logistic"').replace('"Linear"', '"Sign"')
-    path.write_text(text.replace("t_max = 8.0", "t_max = 1.0\ndt = 0.125"))
+    path.write_text(text.replace("t_max = 8.0", "t_max = 1.0\ndt = 0.0125"))
     out = run("solve", path, "-o", tmp_path / "theory.nc", "--kernels")
     assert out.exit_code == 0, out.stderr
     assert "DMFT" in out.stdout
     theory = sl.load(tmp_path / "theory.nc")
-    assert theory.about["options"]["dt"] == pytest.approx(0.125)
+    assert theory.about["options"]["dt"] == pytest.approx(0.0125)
     assert "R_theta" in theory
     # the same file drives the simulation: SGD has a step of its own and leaves dt to the solver
-    assert run("simulate", path, "-o", tmp_path / "runs.nc", "--dim", 100, "--trials", 4).exit_code == 0
+    assert run("simulate", path, "-o", tmp_path / "runs.nc", "--dim", 200, "--trials", 20).exit_code == 0
     assert run("compare", tmp_path / "theory.nc", tmp_path / "runs.nc", "--within", 6).exit_code == 0
     bad = run("solve", path, "-o", tmp_path / "b.nc", "--dt", -1)
     assert bad.exit_code == 2

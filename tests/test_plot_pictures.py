@@ -1,4 +1,4 @@
-"""Heat maps of kernels and distributions: what is drawn is what is in the arrays."""
+"""Curves, heat maps of kernels, distributions: what is drawn is what is in the arrays."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -173,3 +173,63 @@ def test_distributions_refuse(laws):
     bare = sl.Runs({n: v for n, v in runs.variables.items() if n != "theta"}, runs.coords, runs.about)
     with pytest.raises(sl.InputError, match=r"runs.*simulate with snapshots"):
         sl.plot.distributions(solution, bare)
+
+
+def flat(share, time=4, **about):
+    """Two curves of height 1, the second with the given error."""
+    t = np.arange(float(time))
+    one = np.ones(time)
+    variables = {n: Variable(("time",), one) for n in ("train_error", "test_error")}
+    variables |= {
+        f"{n}_stderr": Variable(("time",), e * one) for n, e in (("train_error", 0.01), ("test_error", share))
+    }
+    return sl.Solution(variables, {"time": t}, about)
+
+
+def hatches(ax):
+    return [band.get_hatch() for band in ax.collections if band.get_hatch()]
+
+
+def words_of(ax):
+    legend = ax.get_legend()
+    return [] if legend is None else [text.get_text() for text in legend.get_texts()]
+
+
+def test_bands_that_cannot_be_relied_on_are_hatched():
+    train, test = sl.plot.learning_curves(flat(0.3))
+    assert not hatches(train)
+    assert hatches(test) == ["//"]
+    (words,) = words_of(test)
+    assert words.startswith("unreliable: error above 10 %")
+    train, test = sl.plot.learning_curves(flat(0.01))
+    assert not hatches(train) + hatches(test)
+    assert not words_of(test)
+    # a check of the whole result failed: no curve of it can be relied on
+    train, test = sl.plot.learning_curves(flat(0.01, status="unreliable"))
+    assert hatches(train) == hatches(test) == ["//"]
+    assert words_of(train)[0] == "theory, unreliable"
+
+
+def test_the_legend_says_how_a_result_ended():
+    assert words_of(sl.plot.learning_curves(flat(0.01, status="diverged"))[0]) == ["theory, diverged"]
+    assert words_of(sl.plot.learning_curves(flat(0.01))[0]) == ["theory"]
+
+
+def test_learning_curves_refuse():
+    theory = flat(0.01)
+    for wrong, words in (
+        ([], "variables: .*name one or more"),
+        (3, "variables: .*it must be a name"),
+        ("tain_error", "variables: .*did you mean train_error\\? it has train_error, test_error"),
+        (["train_error", "time"], "variables: got time.*along time"),
+    ):
+        with pytest.raises(sl.InputError, match=words):
+            sl.plot.learning_curves(theory, variables=wrong)
+    with pytest.raises(sl.InputError, match="results: got a result without times; diverged at once"):
+        sl.plot.learning_curves(flat(0.01, time=0, status="diverged", message="diverged at once"))
+
+
+def test_agreement_says_what_it_cannot_tell():
+    ax = sl.plot.agreement(sl.compare(flat(0.5), flat(0.5)))
+    assert words_of(ax) == ["train error: $p$ = 1", "test error: $p$ = 1, cannot tell"]
+    assert ax.get_legend().get_title().get_text().endswith("cannot tell")

@@ -103,7 +103,7 @@ def test_fixed_point_and_march_agree(marched):
 def test_fixed_point_says_when_it_has_not_converged():
     with pytest.warns(sl.DivergenceWarning, match="no fixed point after 2 iterations"):
         out = sl.solve(logistic(), sl.SGF(1.0), t_max=1.0, dt=0.1, samples=4096, method="fixed-point", iterations=2)
-    assert out.status == "unfinished"
+    assert out.status == "tolerance missed"
 
 
 JUMPING = {

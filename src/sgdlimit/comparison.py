@@ -1,18 +1,26 @@
 """Questions about two results: how far apart, in units of the combined standard error?"""
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from .errors import real, reject
 from .results import Result, Runs
-from .results.variables import COMPARABLE
-from .significance import PValues, Sample, rotation_test
+from .results.quality import percent, scale
+from .results.variables import COMPARABLE, chosen, neighbours
+from .significance import Sample, rotation_test
 
 ROUNDING = 1e-5
 """Relative rounding of single precision after long sums; no standard error counts as smaller than this."""
+FALSE_ALARM = 0.01
+"""Two results with the same mean are called different with this probability, unless the caller says another."""
+RESOLVED = 0.10
+"""A comparison that would not notice a difference of this share of a curve cannot tell."""
+INSIDE = np.linspace(0.1, 0.9, 9)
+"""Where an interval between two recorded times is looked into."""
+
+Verdict = Literal["agree", "differ", "cannot tell"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,10 @@ class Agreement:
     """Degrees of freedom of the standard error (few trials know it poorly)."""
     floor: np.ndarray
     """Rounding error, contained in `stderr`."""
+    scale: float
+    """Largest value of the curve."""
+    p_value: float
+    """How often correct curves would differ as much or more, over the whole curve."""
 
     @property
     def difference(self) -> np.ndarray:
@@ -64,6 +76,24 @@ class Agreement:
         return float(np.max(np.abs(self.difference)) / max(np.max(np.abs(self.second)), 1e-300))
 
     @property
+    def resolution(self) -> float:
+        """The share of the curve that a difference must exceed, to be told from chance at half of the points."""
+        from scipy.special import stdtrit
+
+        seen = stdtrit(np.minimum(self.freedom, 1e9), 1 - FALSE_ALARM / 2) * self.stderr
+        return float(np.median(seen)) / self.scale
+
+    @property
+    def resolved(self) -> bool:
+        """Whether a difference of 10 % of the curve would be told from chance."""
+        return self.resolution <= RESOLVED
+
+    @property
+    def verdict(self) -> Verdict:
+        """'differ' by the test of the whole curve; otherwise 'agree', or 'cannot tell' if the bars are too wide."""
+        return "differ" if self.p_value < FALSE_ALARM else "agree" if self.resolved else "cannot tell"
+
+    @property
     def worst_time(self) -> float:
         """Time of the largest |z|."""
         flat = np.abs(self.z).reshape(len(self.time), -1).max(axis=1)
@@ -79,6 +109,9 @@ class Report:
     samples: tuple[Sample, Sample]
     """All variables of both results side by side, flat."""
 
+    p_value: float
+    """How often correct curves would differ as much or more: one test over all of them, whatever the correlations."""
+
     def __getitem__(self, name: str) -> Agreement:
         return self.variables[name]
 
@@ -92,48 +125,59 @@ class Report:
         """Largest deviation over all variables and times as a normal deviate."""
         return max(agreement.sigma for agreement in self.variables.values())
 
-    @cached_property
-    def _tested(self) -> PValues:
-        sizes = [agreement.z.size for agreement in self.variables.values()]
-        floor = np.concatenate([np.ravel(agreement.floor) for agreement in self.variables.values()])
-        return rotation_test(*self.samples, floor, np.repeat(np.arange(len(sizes)), sizes))
-
     @property
     def p_values(self) -> dict[str, float]:
         """For each variable: how often correct curves would differ as much or more, over the whole curve."""
-        return dict(zip(self.variables, self._tested.each, strict=True))
+        return {name: agreement.p_value for name, agreement in self.variables.items()}
 
     @property
-    def p_value(self) -> float:
-        """The same for all variables and times together: one test, whatever the correlations."""
-        return self._tested.together
+    def unresolved(self) -> tuple[str, ...]:
+        """Variables whose bars are too wide to tell a difference of 10 % from chance."""
+        return tuple(name for name, agreement in self.variables.items() if not agreement.resolved)
+
+    @property
+    def verdict(self) -> Verdict:
+        """'differ' by the test of all curves; otherwise 'agree', or 'cannot tell' if one of them cannot be judged."""
+        return "differ" if self.p_value < FALSE_ALARM else "cannot tell" if self.unresolved else "agree"
 
     def agrees(self, within: float = 4.0, *, false_alarm: float | None = None) -> bool:
         """Whether every point lies within so many standard errors, allowing for how few trials tell the error.
 
+        False as well where the bars are so wide that a difference of 10 % would pass: `unresolved` names the curves,
+        and `verdict` tells 'differ' from 'cannot tell'.
         false_alarm: judge all curves by one global test instead; two results with the same mean are then told apart
         with this probability.
         """
         if false_alarm is None:
-            return self.sigma <= within
-        rate = real("false_alarm", false_alarm, above=0, most=0.5, why="it must be a probability in (0, 0.5]")
-        return self.p_value >= rate
+            passed = self.sigma <= within
+        else:
+            why = "it must be a probability in (0, 0.5]"
+            passed = self.p_value >= real("false_alarm", false_alarm, above=0, most=0.5, why=why)
+        return passed and not self.unresolved
 
-    def rows(self) -> list[tuple[str, int, float, float, float, float, float, float]]:
-        """Variable, points, largest |z|, as a normal deviate, its time, rms z, largest relative difference, p-value."""
+    def rows(self) -> list[tuple[str, int, float, float, float, float, float, float, float, Verdict]]:
+        """Variable, points, largest |z|, as a normal deviate, its time, rms z, largest relative difference, p-value,
+        the relative difference that would be noticed, verdict."""
         return [
-            (n, a.time.size, a.largest, a.sigma, a.worst_time, a.rms, a.relative, self.p_values[n])
+            (n, a.time.size, a.largest, a.sigma, a.worst_time, a.rms, a.relative, a.p_value, a.resolution, a.verdict)
             for n, a in self.variables.items()
         ]
 
     def __repr__(self) -> str:
-        head = f"{'':<12} {'points':>6} {'max |z|':>8} {'sigmas':>7} {'at t':>8} {'rms z':>6} {'max rel. diff.':>14}"
+        head = (
+            f"{'':<12} {'points':>6} {'max |z|':>8} {'sigmas':>7} {'at t':>8} {'rms z':>6} {'max rel. diff.':>14} "
+            f"{'p':>8} {'resolves':>9}"
+        )
         lines = [
-            f"{n:<12} {c:>6} {z:>8.2f} {s:>7.2f} {t:>8.3g} {r:>6.2f} {d:>14.2e} {p:>8.3g}"
-            for n, c, z, s, t, r, d, p in self.rows()
+            f"{n:<12} {c:>6} {z:>8.2f} {s:>7.2f} {t:>8.3g} {r:>6.2f} {d:>14.2e} {p:>8.3g} {percent(w):>9}  {v}"
+            for n, c, z, s, t, r, d, p, w, v in self.rows()
         ]
-        total = f"all curves together, one test: p = {self.p_value:.3g}"
-        return "\n".join([f"{self.names[0]}  against  {self.names[1]}", f"{head} {'p':>8}", *lines, total])
+        total = f"all curves together, one test: p = {self.p_value:.3g}: {self.verdict}"
+        if self.unresolved:
+            total += (
+                f" ({', '.join(self.unresolved)}: a difference of {percent(RESOLVED)} would pass; reduce the errors)"
+            )
+        return "\n".join([f"{self.names[0]}  against  {self.names[1]}", head, *lines, total])
 
 
 def compare(first: Result, second: Result, variables: Any = None) -> Report:
@@ -142,7 +186,9 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
     Curves are compared at the times of the runs; a theory is interpolated to them. Standard errors are over trials
     for runs and Monte Carlo for theories. `sigmas` turns z into a normal deviate: with few trials a large z is common.
     `p` judges a whole curve at once, knowing that its points are correlated: how often would two results with the same
-    mean differ as much? (a rotation test on trials and replicas, see `sgdlimit.significance`).
+    mean differ as much? (a rotation test on trials and replicas, see `sgdlimit.significance`). `resolves` is the
+    difference, as a share of the curve, that would be noticed; above 10 % the verdict is 'cannot tell', not 'agree'.
+    What interpolation between the times of a coarse theory may add is part of the error.
     """
     for argument, result in (("first", first), ("second", second)):
         if not isinstance(result, Result):
@@ -153,13 +199,16 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
             raise reject(argument, "runs with 1 trial", "one trial has no standard error; simulate at least 2")
     names = [n for n in COMPARABLE if n in first and n in second]
     if variables is not None:
-        names = [variables] if isinstance(variables, str) else list(variables)
+        names = list(chosen(variables))
     if not names:
         raise reject("variables", "none in common", f"the results share none of {', '.join(COMPARABLE)}")
     for name in names:
         shapes = [_shape(result, name) for result in (first, second)]
-        if None in shapes:
-            raise reject("variables", name, "both results must have it as a curve along time")
+        for result, shape in zip((first, second), shapes, strict=True):
+            if shape is None:
+                held = neighbours(name, result.curves)
+                raise reject("variables", name, f"{result.title()} does not have it as a curve along time; {held}")
+            _check_finite(result, name)
         if shapes[0] != shapes[1]:
             raise reject("variables", name, f"its shapes {shapes[0]} and {shapes[1]} differ; compare equal widths")
     grid = first.time if isinstance(first, Runs) or not isinstance(second, Runs) else second.time
@@ -169,17 +218,37 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
     grid = grid[(grid >= low - slack) & (grid <= high + slack)]
     if not len(grid):
         raise reject("second", f"times {second.time[0]:g} to {second.time[-1]:g}", "the results share no times")
+    samples = (_sample(first, names, grid), _sample(second, names, grid))
+    pairs = [(_at(first, name, grid), _at(second, name, grid)) for name in names]
+    scales = [max(*(_scale(result, name, grid) for result in (first, second)), 1e-30) for name in names]
+    floors = [np.full_like(a, ROUNDING * size) for ((a, _), _), size in zip(pairs, scales, strict=True)]
+    curve = np.repeat(np.arange(len(names)), [floor.size for floor in floors])
+    tested = rotation_test(*samples, np.concatenate([np.ravel(floor) for floor in floors]), curve)
     agreements = {}
-    for name in names:
-        (a, a_error), (b, b_error) = _at(first, name, grid), _at(second, name, grid)
-        floor = np.full_like(a, ROUNDING * max(float(np.max(np.abs(a))), float(np.max(np.abs(b))), 1e-30))
+    for name, ((a, a_error), (b, b_error)), floor, size, p in zip(
+        names, pairs, floors, scales, tested.each, strict=True
+    ):
         error = np.sqrt(a_error**2 + b_error**2 + floor**2)
         # Welch–Satterthwaite: what is left of the trials' degrees of freedom in the combined error.
         spent = sum(e**4 / (r.trials - 1) for r, e in ((first, a_error), (second, b_error)) if isinstance(r, Runs))
         freedom = error**4 / np.maximum(spent, 1e-12 * error**4)
-        agreements[name] = Agreement(grid, a, b, error, freedom, floor)
-    samples = (_sample(first, names, grid), _sample(second, names, grid))
-    return Report(agreements, (first.title(), second.title()), samples)
+        agreements[name] = Agreement(grid, a, b, error, freedom, floor, size, p)
+    return Report(agreements, (first.title(), second.title()), samples, tested.together)
+
+
+def _check_finite(result: Result, name: str) -> None:
+    """Refuse a curve that holds anything but numbers: no test could be made of it."""
+    copies = result.copies(name)
+    for what, values in (("", result.curve(name)[0]), ("the error of ", result.curve(name)[1]), ("a copy of ", copies)):
+        if values is not None and not np.all(np.isfinite(values)):
+            why = f"{what}{name} is not finite everywhere in {result.title()}; leave it out, or compare earlier times"
+            raise reject("variables", name, why)
+
+
+def _scale(result: Result, name: str, grid: np.ndarray) -> float:
+    """Size of a curve over the times compared."""
+    names = {name, "norm"} & set(result.curves)
+    return scale(name, {n: _onto(result, result.curve(n)[0], grid) for n in names})
 
 
 def _shape(result: Result, name: str) -> tuple[int, ...] | None:
@@ -191,19 +260,52 @@ def _shape(result: Result, name: str) -> tuple[int, ...] | None:
     return variable.values.shape[variable.dims.index("time") + 1 :]
 
 
-def _onto(result: Result, values: np.ndarray, grid: np.ndarray, smooth: bool = True) -> np.ndarray:
-    """Values along the result's time (first axis), at the given times."""
-    from scipy.interpolate import CubicSpline
+def _same(result: Result, grid: np.ndarray) -> bool:
+    """Whether the result was recorded at the given times, so that nothing is interpolated."""
+    return len(result.time) == len(grid) and np.allclose(result.time, grid, rtol=1e-9, atol=1e-12)
 
-    if len(result.time) == len(grid) and np.allclose(result.time, grid, rtol=1e-9, atol=1e-12):
+
+def _onto(result: Result, values: np.ndarray, grid: np.ndarray, smooth: bool = True) -> np.ndarray:
+    """Values along the result's time (first axis), at the given times: a cubic spline, or straight lines."""
+    if _same(result, grid):
         return values
     if len(result.time) < 2:
         raise reject("times", result.time, "a curve with one point cannot be compared at other times")
-    if smooth:
-        return CubicSpline(result.time, values, axis=0)(grid)
-    flat = values.reshape(len(result.time), -1)
-    columns = [np.interp(grid, result.time, column) for column in flat.T]  # errors are not extrapolated
+    return _spline(result.time, values, grid) if smooth else _lines(result.time, values, grid)
+
+
+def _spline(time: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    from scipy.interpolate import CubicSpline
+
+    return CubicSpline(time, values, axis=0)(grid)
+
+
+def _lines(time: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Straight lines between points; beyond the last one nothing is extrapolated."""
+    columns = [np.interp(grid, time, column) for column in values.reshape(len(time), -1).T]
     return np.stack(columns, axis=1).reshape(len(grid), *values.shape[1:])
+
+
+def _between(result: Result, name: str, grid: np.ndarray) -> np.ndarray:
+    """What the spline may be wrong by: its largest distance, between two recorded times, to splines through half.
+
+    An error of h⁴ is overstated by far, and harmless where it is small; on a grid that is too coarse it is of the size
+    of the true one. At a recorded time there is none.
+    """
+    time, mean = result.time, result.curve(name)[0]
+    if _same(result, grid):
+        return np.zeros_like(mean)
+    if len(time) < 3:
+        error = np.abs(np.diff(mean, axis=0))
+    else:
+        inside = (time[:-1, None] + np.diff(time)[:, None] * INSIDE).ravel()
+        best = _spline(time, mean, inside)
+        halves = [np.unique([0, *range(first, len(time), 2), len(time) - 1]) for first in (0, 1)]
+        apart = np.max([np.abs(best - _spline(time[half], mean[half], inside)) for half in halves], axis=0)
+        error = apart.reshape(len(time) - 1, len(INSIDE), *mean.shape[1:]).max(axis=1)
+    interval = np.clip(np.searchsorted(time, grid) - 1, 0, len(time) - 2)
+    off = np.min(np.abs(grid[:, None] - time), axis=1) > 1e-9 * (1 + time[-1])
+    return error[interval] * off.reshape(-1, *[1] * (mean.ndim - 1))
 
 
 def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -215,7 +317,7 @@ def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.nda
         # A curve through noisy points swings between them: what its copies do there is part of the error.
         swings = _onto(result, np.moveaxis(copies, 0, 1), grid).std(axis=1, ddof=1) / np.sqrt(len(copies))
         there = np.maximum(there, swings)
-    return _onto(result, mean, grid), there
+    return _onto(result, mean, grid), np.hypot(there, _between(result, name, grid))
 
 
 def _sample(result: Result, names: list[str], grid: np.ndarray) -> Sample:
@@ -224,7 +326,8 @@ def _sample(result: Result, names: list[str], grid: np.ndarray) -> Sample:
     for name in names:
         mean, error = (np.ravel(values) for values in _at(result, name, grid))
         copies = result.copies(name)
-        shift = np.ravel(_onto(result, result.systematic(name), grid, smooth=False))
+        shift = np.ravel(np.hypot(_onto(result, result.systematic(name), grid, smooth=False),
+                                  _between(result, name, grid)))  # fmt: skip
         if copies is not None:
             copies = np.moveaxis(_onto(result, np.moveaxis(copies, 0, 1), grid), 1, 0).reshape(len(copies), -1)
             scatter = np.zeros_like(mean)

@@ -9,16 +9,26 @@ class InputError(ValueError):
     """An argument that cannot be used. One line: argument, value, remedy. Exit status 2 on the command line."""
 
 
+class MissingError(InputError, KeyError):
+    """A name that a result does not hold; a `KeyError` as well, as for any mapping."""
+
+    __str__ = Exception.__str__  # a KeyError would quote the sentence
+
+
 class DivergenceWarning(RuntimeWarning):
     """A computation stopped before its last time because a quantity grew without bound."""
 
 
-def reject(argument: str, given: Any, why: str) -> InputError:
+class UnreliableWarning(RuntimeWarning):
+    """A result whose values or errors should not be believed: `solution.quality` says why."""
+
+
+def reject(argument: str, given: Any, why: str, kind: type[InputError] = InputError) -> InputError:
     """The error for one bad argument; `why` says what is allowed and the remedy."""
     text = " ".join(str(given).split())
     if len(text) > 120:
         text = text[:117] + "..."
-    return InputError(f"{argument}: got {text}; {why}")
+    return kind(f"{argument}: got {text}; {why}")
 
 
 def traced(value: Any) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .algorithms import SGD, SGF
-from .comparison import Report, compare
+from .comparison import FALSE_ALARM, Report, compare
 from .dmft import solve
 from .problem import Logistic, Normal, Problem, Ridge, Sign
 from .results import Runs, Solution
@@ -16,8 +16,6 @@ BATCH_SIZE = 10
 T_MAX = 10.0
 POINTS = 51
 """Times at which curves are recorded and compared."""
-FALSE_ALARM = 0.01
-"""Of one test; every row of the table is one."""
 COMPARED = ("train_error", "test_error", "overlap", "norm")
 FLOW_STEP = 0.01
 """Euler–Maruyama step of the SGF runs."""
@@ -69,7 +67,7 @@ class PaperFigure(NamedTuple):
         lines = [head, under]
         for row in self.rows:
             errors = " ".join(f"{a.largest:7.2f} {a.sigma:8.2f}" for a in (row.report[n] for n in COMPARED[:2]))
-            verdict = "agree" if row.agrees else "differ"
+            verdict = row.report.verdict
             place = f"{row.temperature:>5g}  {row.runs:<5} {row.law:<5}"
             lines.append(f"{place} {errors} {row.report.p_value:>12.4f}  {verdict}")
         about = self.runs[0].about["options"]

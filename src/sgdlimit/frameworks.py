@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .algorithms import SGD, SGF, Algorithm, GradientFlow, ProportionalSGD
-from .comparison import Report, compare
+from .comparison import FALSE_ALARM, Report, compare
 from .dmft import solve
 from .errors import InputError
 from .limits import least_squares, online
@@ -22,8 +22,6 @@ from .problem import Linear, Logistic, Normal, Problem, Ridge, Sign, Square, Two
 from .results import Runs, Solution
 from .simulation import simulate
 
-FALSE_ALARM = 0.01
-"""Of the test behind one cell."""
 JUDGED = ("train_error", "test_error")
 T_MAX = 6.0
 TEMPERATURE = 1.0
@@ -163,6 +161,8 @@ class Cell:
         apart = max(self.report[name].relative for name in JUDGED)
         p = f"p = {self.report.p_value:.2g}" if self.report.p_value > 2e-4 else "p < 0.0002"
         size = f"{100 * apart:.0f} %" if apart < 10 else "more than 1000 %"
+        if self.report.verdict == "cannot tell":
+            return f"cannot tell, {p}"
         return f"**holds**, {p}" if self.holds else f"fails, {p}, off by {size}"
 
 

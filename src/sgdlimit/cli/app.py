@@ -74,7 +74,10 @@ def compare(
     if not agree:
         point = f"max |z| = {report.largest:.2f} is above {within:g}"
         whole = f"p = {report.p_value:.2g} is below {false_alarm}"
-        typer.echo(f"disagree: {point if false_alarm is None else whole}", err=True)
+        passed = report.sigma <= within if false_alarm is None else report.p_value >= false_alarm
+        wide = f"the errors of {', '.join(report.unresolved)} are too large"
+        words = f"cannot tell: {wide}" if passed else f"disagree: {point if false_alarm is None else whole}"
+        typer.echo(words, err=True)
         raise typer.Exit(1)
 
 

@@ -8,7 +8,7 @@ from .curves import COLOURS, MARKERS
 
 
 def agreement(report: Report, *, axes: Any = None, sigmas: float = 2.0) -> Any:
-    """z of every variable along time over a band of ±`sigmas`; the p-value of its whole curve in the legend.
+    """z of every variable along time over a band of ±`sigmas`; p-value and verdict of its whole curve in the legend.
 
     A matrix-valued variable gives one curve an entry. Returns the axes.
     """
@@ -21,7 +21,7 @@ def agreement(report: Report, *, axes: Any = None, sigmas: float = 2.0) -> Any:
     axes.axhspan(-sigmas, sigmas, color="0.92", lw=0, zorder=0)
     axes.axhline(0.0, color="0.6", lw=0.8, zorder=0)
     for index, (name, found) in enumerate(report.variables.items()):
-        label = f"{name.replace('_', ' ')}: $p$ = {report.p_values[name]:.2g}"
+        label = f"{name.replace('_', ' ')}: $p$ = {found.p_value:.2g}" + _unless_agreed(found.verdict)
         columns = found.z.reshape(len(found.time), -1).T
         for column, values in enumerate(columns):
             axes.plot(
@@ -32,6 +32,11 @@ def agreement(report: Report, *, axes: Any = None, sigmas: float = 2.0) -> Any:
     axes.set_ylabel("difference / standard error")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(
-        title=f"all together: $p$ = {report.p_value:.2g}", fontsize="x-small", title_fontsize="x-small", frameon=False
-    )
+        title=f"all together: $p$ = {report.p_value:.2g}" + _unless_agreed(report.verdict), fontsize="x-small",
+        title_fontsize="x-small", frameon=False,
+    )  # fmt: skip
     return axes
+
+
+def _unless_agreed(verdict: str) -> str:
+    return "" if verdict == "agree" else f", {verdict}"

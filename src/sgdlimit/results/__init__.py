@@ -1,6 +1,7 @@
 """What comes out: labelled arrays that say where they come from, saved as netCDF."""
 
+from .quality import Check, Curve, Quality, Status, judge
 from .result import Result, Runs, Solution, Variable
 from .storage import load, save
 
-__all__ = ["Result", "Runs", "Solution", "Variable", "load", "save"]
+__all__ = ["Check", "Curve", "Quality", "Result", "Runs", "Solution", "Status", "Variable", "judge", "load", "save"]

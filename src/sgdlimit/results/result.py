@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
-from .variables import SYSTEMATIC, meaning, split
+from ..errors import MissingError, reject
+from .quality import ERROR, Quality, Status, check_about, percent, scale, share
+from .variables import SYSTEMATIC, meaning, neighbours, split
 
 if TYPE_CHECKING:
     import xarray
@@ -31,15 +33,20 @@ class Result(abc.ABC):
     """Labelled arrays and where they come from.
 
     variables: arrays by name; coords: the values along an axis, where it has any.
-    about: plain words: method, problem, algorithm, seed, version, options, status, message, diagnostics.
+    about: plain words: method, problem, algorithm, seed, version, options, status, message, quality, diagnostics.
     """
 
     variables: Mapping[str, Variable]
     coords: Mapping[str, np.ndarray]
     about: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_about(self.about)
+
     def __getitem__(self, name: str) -> np.ndarray:
         """The array of one variable or coordinate."""
+        if name not in self:
+            raise reject("name", repr(name), neighbours(name, (*self.variables, *self.coords)), MissingError)
         return self.coords[name] if name in self.coords else self.variables[name].values
 
     def __contains__(self, name: object) -> bool:
@@ -52,8 +59,8 @@ class Result(abc.ABC):
 
     @property
     def status(self) -> str:
-        """'complete', 'diverged', ...: how the computation ended."""
-        return self.about.get("status", "complete")
+        """How the computation ended: complete, tolerance missed, budget, diverged, unreliable or interrupted."""
+        return str(self.about.get("status", Status.COMPLETE))
 
     @property
     def message(self) -> str:
@@ -62,8 +69,33 @@ class Result(abc.ABC):
 
     @property
     def success(self) -> bool:
-        """Whether every requested time was reached."""
-        return self.status == "complete"
+        """Whether every requested time was reached, as well as was asked for, and nothing speaks against it."""
+        return self.status == Status.COMPLETE
+
+    @property
+    def quality(self) -> Quality:
+        """What was checked, with numbers; empty where nothing was."""
+        return Quality.from_words(self.about.get("quality", ()))
+
+    @property
+    def curves(self) -> tuple[str, ...]:
+        """Variables along time alone, a number or a matrix over units each."""
+        return tuple(n for n, v in self.variables.items() if not split(n)[1] and _axes(v)[:1] == ("time",)
+                     and "earlier" not in v.dims)  # fmt: skip
+
+    def error_share(self, name: str) -> float:
+        """Largest error of a curve relative to its largest value; as it was judged, where it was."""
+        judged = self.quality.named(f"error of {name}")
+        if judged is not None:
+            return judged.value
+        sizes = {n: self.curve(n)[0] for n in {name, "norm"} & set(self.variables)}
+        return share(self.curve(name)[1], scale(name, sizes)) if np.all(np.isfinite(sizes[name])) else np.inf
+
+    @property
+    def unreliable(self) -> dict[str, float]:
+        """Curves whose error exceeds 10 % of their largest value, and that share."""
+        shares = {name: self.error_share(name) for name in self.curves}
+        return {name: found for name, found in shares.items() if found > ERROR}
 
     @property
     def problem(self) -> Any:
@@ -112,29 +144,41 @@ class Result(abc.ABC):
 
     def _lines(self) -> list[tuple[str, str]]:
         problem = self.about.get("problem") or {}
-        algorithm = self.about.get("algorithm") or {}
         lines = [
             (
                 "problem",
                 _phrase(problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init")),
             ),
-            ("algorithm", _call(algorithm)),
+            ("algorithm", _call(self.about.get("algorithm"))),
             (
                 "time",
                 f"{len(self.time)} points" + (f" from {self.time[0]:g} to {self.time[-1]:g}" if len(self.time) else ""),
             ),
         ]
-        for name, (dims, values) in self.variables.items():
-            if split(name)[1]:
-                continue
-            text = f"({', '.join(dims)})"
-            if dims[-1:] == ("time",) and values.size:
-                mean, error = self.curve(name)
-                last = f"{mean[-1]:.5g}" + (f" ± {error[-1]:.2g}" if 0 < error[-1] < np.inf else "")
-                text += f"  {mean[0]:.5g} → {last}"
-            lines.append((name, text))
+        lines += [(name, self._course(name)) for name in self.variables if not split(name)[1]]
         lines.append(("ended", self.status + (f": {self.message}" if self.message else "")))
+        lines += [("tolerance", self._tolerance())]
+        lines += [("failed", str(check)) for check in self.quality.failed if not check.name.startswith("error of ")]
+        lines.append(("warning", _warning(self.unreliable)))
         return [(key, text) for key, text in lines if text]
+
+    def _course(self, name: str) -> str:
+        """Axes of a variable; of a curve also where it starts and ends, of a matrix over units the mean diagonal."""
+        text = f"({', '.join(self.variables[name].dims)})"
+        if name not in self.curves or not self.variables[name].values.size:
+            return text
+        mean, error = (_diagonal(part) for part in self.curve(name))
+        units = "mean diagonal " if self.curve(name)[0][0].size > 1 else ""
+        last = f"{mean[-1]:.5g}" + (f" ± {error[-1]:.2g}" if 0 < error[-1] < np.inf else "")
+        return f"{text}  {units}{mean[0]:.5g} → {last}"
+
+    def _tolerance(self) -> str:
+        """What was asked for, and the largest error of the curves that were judged."""
+        tol = (self.about.get("options") or {}).get("tol")
+        judged = [(check.value, check.name) for check in self.quality if check.name.startswith("error of ")]
+        if tol is None:
+            return ""
+        return f"{tol:g}" + (f"; {max(judged)[1]}: {max(judged)[0]:.2g}" if judged else "")
 
     def __repr__(self) -> str:
         width = max(len(key) for key, _ in self._lines())
@@ -212,6 +256,26 @@ class Runs(Result):
         options = self.about.get("options", {})
         size = ", ".join(f"{key}={options[key]}" for key in ("dim", "samples") if options.get(key) is not None)
         return f"Runs: {self.trials} trial{'s' * (self.trials != 1)}" + (f", {size}" if size else "")
+
+
+def _axes(variable: Variable) -> tuple[str, ...]:
+    """Axes but for that of the trials."""
+    return tuple(dim for dim in variable.dims if dim != "trial")
+
+
+def _diagonal(values: np.ndarray) -> np.ndarray:
+    """Mean over equal units of (time, unit, unit), over all units of other shapes."""
+    if values.ndim == 3:
+        values = np.diagonal(values, axis1=1, axis2=2)
+    return values.reshape(len(values), -1).mean(axis=1)
+
+
+def _warning(unreliable: Mapping[str, float]) -> str:
+    """One line for curves with large errors; empty if there are none."""
+    if not unreliable:
+        return ""
+    parts = ", ".join(f"{name} ({percent(found)})" for name, found in unreliable.items())
+    return f"the error exceeds {percent(ERROR)} of the curve: {parts}"
 
 
 def _call(words: Any) -> str:

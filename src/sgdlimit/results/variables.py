@@ -1,7 +1,10 @@
 """The one table of what a result may hold: every variable with its axes, its meaning, and what may stand beside it."""
 
+import difflib
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from ..errors import reject
 
 
 class Entry(NamedTuple):
@@ -96,3 +99,21 @@ def reserved(name: str) -> bool:
     """Whether a metric of the user's may not have this name."""
     taken = name in TABLE or name in AXES or f"train_{name}" in TABLE
     return taken or name.startswith(("train_", "test_")) or name.endswith(tuple(BESIDE))
+
+
+def chosen(wanted: Any) -> tuple[str, ...]:
+    """Names that a user gave as `variables`: one, or several."""
+    names = (wanted,) if isinstance(wanted, str) else tuple(wanted) if isinstance(wanted, Iterable) else (wanted,)
+    if not names:
+        raise reject("variables", repr(wanted), "name one or more, such as 'train_error', or leave it out")
+    for name in names:
+        if not isinstance(name, str):
+            raise reject("variables", repr(name), "it must be a name, such as 'train_error'")
+    return names
+
+
+def neighbours(name: Any, held: Iterable[str]) -> str:
+    """What to say of a name that is not held: the one that was perhaps meant, and all there are."""
+    names = [n for n in held if not split(n)[1]]
+    near = difflib.get_close_matches(str(name), names, n=1)
+    return (f"did you mean {near[0]}? " if near else "") + f"it has {', '.join(names) or 'nothing'}"

@@ -230,7 +230,8 @@ def solve_by_iteration(
         variables |= statistics.variables(name, dims(name), Estimate(*over_replicas(found[name]), replicas=copies))
     status, message = "complete", ""
     if not change < CONVERGED:
-        status, message = "unfinished", f"no fixed point after {count} iterations: C_θ still changes by {change:.2g}"
+        status = "tolerance missed"
+        message = f"no fixed point after {count} iterations: C_θ still changes by {change:.2g}"
         warnings.warn(message, DivergenceWarning, stacklevel=3)
     options = {"t_max": float(steps.times[-1]), "steps": rows - 1, "samples": system.samples * replicas,
                "replicas": replicas, "damping": damping, "iterations": iterations}  # fmt: skip
