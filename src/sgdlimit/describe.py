@@ -123,8 +123,8 @@ def from_words(room: str, words: Any, where: str, find: Find) -> Any:
 
 
 def _argument(where: str, key: str, value: Any, find: Find) -> Any:
-    is_function = isinstance(value, str) and ":" in value or isinstance(value, dict) and "function" in value
-    if key == "loss" and isinstance(value, dict | str) and not is_function:
+    # A loss within a loss may be one of ours, or a function of the user's: "file.py:function", or stored words of it.
+    if key == "loss" and isinstance(value, str | dict) and (":" if isinstance(value, str) else "function") not in value:
         return from_words("loss", value, where, find)
     if key == "batch_share":
         return from_words("schedule", value, where, find)
@@ -168,7 +168,7 @@ def in_files(folder: Path) -> Find:
 
 
 def among(functions: Mapping[str, Callable[..., Any]]) -> Find:
-    """Functions that the caller passed, by place ('loss.fn') or by the name stored there: nothing is run or imported."""
+    """Functions that the caller passed, by place ('loss.fn') or by the name stored there: no file is run."""
 
     def find(where: str, value: Any) -> Callable[..., Any]:
         name = value.get("function") if isinstance(value, dict) else value

@@ -100,7 +100,7 @@ def read(path: Path) -> Specification:
     try:
         words = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError:
-        raise reject("problem file", path, "tables and lists go too deep; a problem needs a handful of levels") from None
+        raise reject("problem file", path, "tables and lists go too deep; a problem has a few levels") from None
     except ValueError as error:  # not TOML, not text, or a number of thousands of digits
         raise reject("problem file", path, f"it is not TOML: {error}") from None
     for where, value, why in oddities(words):
@@ -133,8 +133,9 @@ def solve_specification(specification: Specification, theory: str) -> Any:
         raise reject("--theory", theory, f"it must be auto, {', '.join(known)}")
     compute = known[theory]
     for key in specification.unused(compute):
-        value, takes = specification.run[key], ", ".join(keys(compute))
-        raise reject(f"run.{key}", value, f"{theory} takes {takes}; leave it out, or choose another --theory")
+        name = f"--{key.replace('_', '-')}" if key in specification.asked else f"run.{key}"
+        takes = f"{theory} takes {', '.join(keys(compute))}"
+        raise reject(name, specification.run[key], f"{takes}; leave it out, or choose another --theory")
     return compute(problem, algorithm, **specification.arguments(keys(compute)))
 
 

@@ -5,6 +5,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -26,10 +27,23 @@ def interruptible() -> Iterator[None]:
         yield
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = _again
     try:
         yield
     finally:
+        sys.unraisablehook = sys.__unraisablehook__
         signal.signal(signal.SIGINT, _leave)
+
+
+def _again(lost: Any) -> None:
+    """A KeyboardInterrupt that fell into a callback of the garbage collector, where jax has one, comes once more."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    main = threading.main_thread().ident
+    later = threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGINT])  # to wake it, should it sleep
+    later.daemon = True
+    later.start()
 
 
 def _leave(*_: Any) -> NoReturn:
@@ -47,6 +61,6 @@ def _streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
         elif number and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

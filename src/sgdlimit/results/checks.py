@@ -56,9 +56,8 @@ def _faults(result: Result) -> Iterator[str]:
 
 def _place(name: str, axes: tuple[str, ...], lead: tuple[str, ...]) -> Iterator[str]:
     """Axes of known variables are those of the table; time comes first in all others, after trial or replica."""
-    base, ending = split(name)
     known = (*lead, *dims(name))
-    if base in TABLE:
+    if split(name)[0] in TABLE:
         if axes != known:
             yield f"{name} lies along {axes}, not {known}"
     elif axes[: len(lead)] != lead or ("time" in axes and axes[: len(known)] != known):

@@ -44,12 +44,12 @@ def destination(argument: str, path: Any, overwrite: bool, remedy: str = "say ov
     """
     named = _path(argument, path)
     try:
-        target = Path(os.path.realpath(named))
-        there = os.stat(target)
+        there = os.stat(named)
     except FileNotFoundError:
         there = None
     except (OSError, ValueError) as error:
         raise _refused(argument, named, error) from None
+    target = Path(os.path.realpath(named))
     if there is not None:
         if not stat.S_ISREG(there.st_mode):
             raise reject(argument, named, f"it is {_kind(there.st_mode)}; name an ordinary file, such as run.nc")
@@ -104,7 +104,7 @@ def _kind(mode: int) -> str:
 
 def _refused(argument: str, path: Path, error: Exception, size: int = 0) -> InputError:
     """What the system says about a file, with the folder it is in and what to do."""
-    folder, code = path.parent, getattr(error, "errno", None)
+    folder, code = path.parent, getattr(error, "errno", None) or 0
     said = getattr(error, "strerror", None) or str(error)
     full = f"the disk of {folder} has no room; make some, or choose another"
     closed = f"this file or the folder {folder} may not be read, written or searched; choose another"
