@@ -73,7 +73,7 @@ def to_words(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): to_words(v) for key, v in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # neither JSON nor TOML lists know them all
+        return str(value)  # JSON has no word for them
     return value
 
 
@@ -180,7 +180,11 @@ def among(functions: Mapping[str, Callable[..., Any]]) -> Find:
     return find
 
 
-def problem_from_words(words: dict[str, Any], find: Find) -> "problem.Problem":
+NOWHERE = among({})
+"""Finds no function: for words that should hold none."""
+
+
+def problem_from_words(words: dict[str, Any], find: Find = NOWHERE) -> "problem.Problem":
     """A Problem from the table `[problem]` of a TOML file, or from a stored result."""
     rooms = {"loss": "loss", "labels": "labels", "penalty": "penalty", "schedule": "schedule"}
     rooms |= dict.fromkeys(LAW_FIELDS, "law")
@@ -201,7 +205,7 @@ def problem_from_words(words: dict[str, Any], find: Find) -> "problem.Problem":
     return problem.Problem(**arguments)
 
 
-def algorithm_from_words(words: Any, find: Find) -> Any:
+def algorithm_from_words(words: Any, find: Find = NOWHERE) -> Any:
     """An algorithm from the table `[algorithm]` of a TOML file, or from a stored result."""
     return from_words("algorithm", words, "algorithm", find)
 
