@@ -1,17 +1,22 @@
 """The command line, as a user types it: files, overwriting, errors with exit status 2, interruption."""
 
+import inspect
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import sgdlimit as sl
+from sgdlimit.cli import specification
 from sgdlimit.cli.app import app
+from sgdlimit.results import Variable
 
 COMMANDS = ("figure", "verify", "frameworks", "solve", "simulate", "compare", "plot", "models")
 
@@ -90,6 +95,9 @@ def test_online_and_users_own_functions(tmp_path):
     assert list(sl.load(tmp_path / "a.nc").time) == [0.0, 0.5, 1.0]
 
 
+HUGE = "9" * 5000
+DEEP = "[" * 3000 + "]" * 3000
+
 BAD = {
     "delta": ('sample_ratio = 2.0', "sample_ratio = -2.0", "sample_ratio"),
     "model": ('"Square"', '"Sqare"', "unknown model"),
@@ -110,6 +118,11 @@ BAD = {
     "function": ('"Square"', '"other.toml:f"', "no Python file"),
     "no name": ('name = "SGD"', "", "algorithm"),
     "run": ("[run]", "[run.more]", "more"),
+    "deep": ("seed = 0", f"times = {DEEP}", "deep"),
+    "deep tables": ("[run]", "[run" + ".a" * 500 + "]\n[run]", "deep"),
+    "digits": ("seed = 0", f"seed = {HUGE}", "digits"),
+    "hexadecimal": ("temperature = 0.4", f"temperature = 0x{HUGE}", "bits"),
+    "odd key": ("seed = 0", '"se\\n\\u001bed" = 0', "unknown key"),
     "width": ("sample_ratio = 2.0", "sample_ratio = 2.0\nwidth = 2", "TwoLayer"),
 }  # fmt: skip
 
@@ -170,6 +183,188 @@ def test_divergence_writes_what_it_has(example, tmp_path):
     runs = sl.load(tmp_path / "out.nc")
     assert runs.status == "diverged"
     assert len(runs.time) >= 1
+
+
+def started(*arguments, wait=0.0, **options):
+    """The command in a process of its own, from the moment at which it begins to import."""
+    code = "from sgdlimit.cli import main; print('up', flush=True); main()"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(wait)
+    return process
+
+
+@pytest.mark.parametrize("wait", [0.05, 0.3, 0.6, 0.9])
+def test_interruption_while_importing(example, tmp_path, wait):
+    """Extension modules swallow a KeyboardInterrupt, or make a traceback of it."""
+    process = started("simulate", example, "-o", tmp_path / "a.nc", "--dim", 2000, "--t-max", 500, wait=wait)
+    began = time.time()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.strip() == "interrupted: nothing was written"
+    assert time.time() - began < 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interruption_in_a_callback_comes_again():
+    """jax has a callback in the garbage collector, and what is raised there is lost."""
+    code = """
+import gc, os, signal, time
+from sgdlimit.cli.start import begin, interruptible
+def callback(phase, info):
+    gc.callbacks.clear()
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0)
+begin()
+with interruptible():
+    gc.callbacks.append(callback)
+    try:
+        gc.collect()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("seen")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout == "seen\n"
+
+
+ROOMS = {
+    "closed stderr": "exec 2>&-",
+    "closed stdin": "exec <&-",
+    "closed stdout": "exec >&-",
+    "all closed": "exec <&- >&- 2>&-",
+    "C": "export LC_ALL=C",
+    "latin": "export PYTHONIOENCODING=latin-1",
+    "no HOME": "unset HOME XDG_CACHE_HOME SGDLIMIT_CACHE",
+    "read-only HOME": "export HOME=/proc; unset XDG_CACHE_HOME SGDLIMIT_CACHE",
+}
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_unusual_rooms(example, tmp_path, name):
+    """Whatever the shell has closed or not set: the result is written, whole."""
+    command = f"{sys.executable} -c 'from sgdlimit.cli import main; main()' solve {example} -o run.nc --t-max 1"
+    script = f"{ROOMS[name]}\n{command}"
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sl.load(tmp_path / "run.nc").status == "complete"
+    assert b"Traceback" not in done.stderr
+    assert (b"wrote run.nc" in done.stdout) == (name not in ("closed stdout", "all closed"))
+
+
+def test_no_home_at_all(monkeypatch):
+    """A user whom the system does not know."""
+    from sgdlimit._cache import keep_programs
+
+    monkeypatch.setattr(Path, "expanduser", lambda path: (_ for _ in ()).throw(RuntimeError("no home")))
+    for name in ("XDG_CACHE_HOME", "SGDLIMIT_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("jax.config", SimpleNamespace(values={}))
+    keep_programs.__wrapped__()
+
+
+@pytest.mark.parametrize("where", ["file", "function"])
+def test_a_users_file_cannot_end_the_command_in_silence(example, tmp_path, where):
+    body = "import sys\nsys.exit(0)\n" if where == "file" else "import sys\ndef f(r, y):\n    sys.exit(0)\n"
+    (tmp_path / "mine.py").write_text(body)
+    (tmp_path / "p.toml").write_text(example.read_text().replace('"Square"', '"mine.py:f"'))
+    for command in (("solve",), ("simulate", "--dim", 20)):
+        out = run(*command, tmp_path / "p.toml", "-o", tmp_path / "a.nc")
+        assert out.exit_code == 2
+        assert "exit" in out.stderr.lower()
+        assert len(out.stderr.strip().splitlines()) == 1
+
+
+def test_keys_that_the_theory_does_not_take_are_refused(example, tmp_path):
+    output = ("-o", tmp_path / "a.nc", "--t-max", 1, "--force")
+    path = tmp_path / "p.toml"
+    path.write_text(example.read_text().replace("seed = 0", "seed = 0\nreplicas = 8"))
+    out = run("solve", path, *output, "--theory", "least-squares")
+    assert out.exit_code == 2
+    assert "run.replicas" in out.stderr
+    assert "t_max, times, kernels" in out.stderr
+    out = run("solve", example, *output, "--theory", "least-squares", "--dt", 0.1)
+    assert out.exit_code == 2
+    assert "--dt" in out.stderr
+    assert run("solve", example, *output, "--theory", "least-squares", "--seed", 1).exit_code == 0  # exact
+    assert run("solve", path, *output, "--theory", "online").exit_code == 0
+    path.write_text(path.read_text().replace("replicas = 8", 'memory = "dense"'))
+    out = run("solve", path, *output, "--theory", "online")
+    assert out.exit_code == 2
+    assert "run.memory" in out.stderr
+
+
+def test_a_table_of_a_run_may_say_whatever_the_functions_take():
+    """Except objects of Python: what is added to a signature is not forgotten here."""
+    known = specification.run_keys()
+    for function in (sl.solve, sl.least_squares, sl.online, sl.simulate):
+        assert set(inspect.signature(function).parameters) - set(known) <= set(specification.OBJECTS)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [("complete", 0), ("tolerance missed", 3), ("budget", 3), ("diverged", 3), ("unreliable", 3), ("interrupted", 130)],
+)
+def test_the_exit_status_says_how_it_ended(example, tmp_path, monkeypatch, status, code):
+    """And options of the solver reach it, only those that were given."""
+    seen = {}
+
+    def solve(problem, algorithm, t_max=None, *, seed=0, tol=1e-2, max_seconds=None, checkpoint=None):
+        seen.update(tol=tol, max_seconds=max_seconds, checkpoint=checkpoint)
+        about = {"status": status, "message": "so it went"}
+        return sl.Solution({"train_loss": Variable(("time",), np.ones(2))}, {"time": np.arange(2.0)}, about)
+
+    real = specification.theories()
+    monkeypatch.setattr(specification, "theories", lambda: real | {"dmft": solve})
+    options = ("--max-seconds", 5, "--checkpoint", tmp_path / "run.ckpt")
+    out = run("solve", example, "-o", tmp_path / "a.nc", *options)
+    assert out.exit_code == code
+    assert seen == {"tol": 1e-2, "max_seconds": 5.0, "checkpoint": tmp_path / "run.ckpt"}
+    assert (f"warning: {status}: so it went" in out.stderr) == (code != 0)
+    assert sl.load(tmp_path / "a.nc").status == status
+    assert run("solve", example, "-o", tmp_path / "b.nc", "--tol", 1e-3).exit_code == code
+    assert seen == {"tol": 1e-3, "max_seconds": None, "checkpoint": None}
+
+
+def test_a_result_that_cannot_be_written_is_put_elsewhere(example, tmp_path, monkeypatch):
+    """The folder goes away while the work is done."""
+    (tmp_path / "out").mkdir()
+
+    def solve(problem, algorithm, t_max=None, *, tol=1e-2):
+        (tmp_path / "out").rmdir()
+        return sl.Solution({"train_loss": Variable(("time",), np.ones(2))}, {"time": np.arange(2.0)}, {})
+
+    real = specification.theories()
+    monkeypatch.setattr(specification, "theories", lambda: real | {"dmft": solve})
+    out = run("solve", example, "-o", tmp_path / "out" / "a.nc", "--tol", 1e-3)
+    assert out.exit_code == 2
+    assert "does not exist" in out.stderr
+    saved = Path(out.stderr.split("the result is in ")[1].strip())
+    assert len(sl.load(saved).time) == 2
+    saved.unlink()
+    saved.parent.rmdir()
+
+
+def test_output_is_refused_before_the_work(example, tmp_path):
+    """Pipes, links in a circle, names too long; a link is followed."""
+    os.mkfifo(tmp_path / "pipe.nc")
+    (tmp_path / "round.nc").symlink_to("round.nc")
+    long = "x" * 250 + ".nc"
+    begun = time.time()
+    for name, word in (("pipe.nc", "pipe"), ("round.nc", "links"), ("x" + long + long, "long")):
+        out = run("simulate", example, "-o", tmp_path / name, "--force", "--dim", 5000, "--t-max", 500)
+        assert out.exit_code == 2
+        assert word in out.stderr
+    assert time.time() - begun < 5
+    (tmp_path / "real.png").touch()
+    (tmp_path / "link.png").symlink_to("real.png")
+    assert run("solve", example, "-o", tmp_path / long).exit_code == 0
+    assert run("plot", tmp_path / long, "-o", tmp_path / "link.png", "--force").exit_code == 0
+    assert (tmp_path / "link.png").is_symlink()
+    assert (tmp_path / "real.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_interruption_leaves_nothing_behind(example, tmp_path):

@@ -167,15 +167,15 @@ def test_bad_parameters(make, words):
 def test_parameters_as_words(tmp_path):
     (tmp_path / "mine.py").write_text("def loss(r, y, a, b):\n    return a * b[1] * (r - y) ** 2\n")
     words = {"name": "Loss", "fn": "mine.py:loss", "parameters": {"a": 2, "b": [1, 3]}}
-    loss = describe.from_words("loss", words, "loss", tmp_path)
+    loss = describe.from_words("loss", words, "loss", describe.in_files(tmp_path))
     assert loss(2.0, 1.0) == pytest.approx(6.0)
     written = describe.to_words(loss)
     assert written["parameters"] == {"a": 2.0, "b": [1.0, 3.0]}
     assert "a * b[1]" in written["fn"]["source"]
-    again = describe.from_words("loss", written | {"fn": "mine.py:loss"}, "loss", tmp_path)
+    again = describe.from_words("loss", written | {"fn": "mine.py:loss"}, "loss", describe.in_files(tmp_path))
     assert again.parameters == loss.parameters
     with pytest.raises(sl.InputError, match="parameters"):
-        describe.from_words("loss", words | {"parameters": 3.0}, "loss", tmp_path)
+        describe.from_words("loss", words | {"parameters": 3.0}, "loss", describe.in_files(tmp_path))
 
 
 def test_problem_with_a_named_function_and_parameters_comes_back():

@@ -98,7 +98,7 @@ def test_three_standard_errors_cover_as_three_sigma_whatever_the_replicas():
 
 def test_save_and_load(pair, tmp_path):
     for result in pair:
-        path = result.save(tmp_path / "run.nc")
+        path = result.save(tmp_path / "run.nc", overwrite=True)
         back = sl.load(path)
         assert type(back) is type(result)
         assert back.about == json.loads(json.dumps(result.about))

@@ -17,9 +17,9 @@ def keep_programs() -> None:
     named = os.environ.get("SGDLIMIT_CACHE")
     if jax.config.values.get("jax_compilation_cache_dir") is not None or named == "":
         return
-    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    folder = Path(named) if named else Path(home) / "sgdlimit" / f"jax-{jax.__version__}"
-    with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
+        home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+        folder = Path(named) if named else Path(home) / "sgdlimit" / f"jax-{jax.__version__}"
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             jax.config.update("jax_compilation_cache_dir", str(folder))

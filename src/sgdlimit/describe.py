@@ -5,7 +5,7 @@ import importlib.util
 import inspect
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,9 @@ WRAPPERS = {
 
 LAW_FIELDS = ("teacher", "noise", "init")
 
+Find = Callable[[str, Any], Callable[..., Any]]
+"""The function that stands at a place, from the word that stands there; an InputError if there is none."""
+
 
 def models(room: str) -> dict[str, Any]:
     """The classes that can stand in a room, by name."""
@@ -69,8 +72,8 @@ def to_words(value: Any) -> Any:
         return [to_words(v) for v in value]
     if isinstance(value, dict):
         return {str(key): to_words(v) for key, v in value.items()}
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no word for them
     return value
 
 
@@ -89,8 +92,8 @@ def _key(name: str) -> str:
     return name.replace("_", "").replace("-", "").replace(" ", "").lower()
 
 
-def from_words(room: str, words: Any, where: str, folder: Path | None = None) -> Any:
-    """The object that `words` describe; `where` names it in errors, `folder` is where 'file.py:fn' is looked up."""
+def from_words(room: str, words: Any, where: str, find: Find) -> Any:
+    """The object that `words` describe; `where` names it in errors, `find` finds the user's functions."""
     if isinstance(words, str):
         words = {"fn": words, "name": WRAPPERS[room]} if ":" in words and room in WRAPPERS else {"name": words}
     if not isinstance(words, dict) or "name" not in words:
@@ -112,50 +115,76 @@ def from_words(room: str, words: Any, where: str, folder: Path | None = None) ->
         if key not in allowed:
             options = ", ".join(allowed) or "no parameters"
             raise reject(f"{where}.{key}", value, f"{name} has {options}")
-        arguments[key] = _argument(f"{where}.{key}", key, value, folder)
+        arguments[key] = _argument(f"{where}.{key}", key, value, find)
     try:
         return cls(**arguments)
     except TypeError as error:
         raise reject(where, words["name"], str(error).split("__init__() ")[-1]) from None
 
 
-def _argument(where: str, key: str, value: Any, folder: Path | None) -> Any:
-    if key == "loss" and (isinstance(value, dict) or (isinstance(value, str) and ":" not in value)):
-        return from_words("loss", value, where, folder)
+def _argument(where: str, key: str, value: Any, find: Find) -> Any:
+    # A loss within a loss may be one of ours, or a function of the user's: "file.py:function", or stored words of it.
+    if key == "loss" and isinstance(value, str | dict) and (":" if isinstance(value, str) else "function") not in value:
+        return from_words("loss", value, where, find)
     if key == "batch_share":
-        return from_words("schedule", value, where, folder)
+        return from_words("schedule", value, where, find)
     if key in ("fn", "predict", "error", "activation", "loss"):
-        return None if value is None else function(where, value, folder)
+        if isinstance(value, str) and value in ACTIVATIONS:
+            return ACTIVATIONS[value]
+        return None if value is None else find(where, value)
     if isinstance(value, str) and value in ("inf", "-inf"):
         return float(value)
     return tuple(value) if isinstance(value, list) else value
 
 
-def function(where: str, value: Any, folder: Path | None) -> Callable[..., Any]:
-    """A function by name (an activation) or as 'file.py:function'."""
-    if isinstance(value, str) and value in ACTIVATIONS:
-        return ACTIVATIONS[value]
-    if not isinstance(value, str) or ":" not in value:
-        raise reject(where, value, f'it must be "file.py:function" or one of {", ".join(ACTIVATIONS)}')
-    file, _, name = value.rpartition(":")
-    path = (folder or Path()) / file
-    if not path.is_file() or path.suffix != ".py":
-        raise reject(where, value, f"there is no Python file {path}")
-    spec = importlib.util.spec_from_file_location(f"sgdlimit_user_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise reject(where, value, f"{path.name} does not run: {type(error).__name__}: {error}") from error
-    fn = getattr(module, name, None)
-    if not callable(fn):
-        raise reject(where, value, f"{path.name} has no function {name}")
-    return fn
+def in_files(folder: Path) -> Find:
+    """Functions written 'file.py:function', in files that the user names in a file of his own: they are run."""
+
+    def find(where: str, value: Any) -> Callable[..., Any]:
+        if not isinstance(value, str) or ":" not in value:
+            raise reject(where, value, f'it must be "file.py:function" or one of {", ".join(ACTIVATIONS)}')
+        file, _, name = value.rpartition(":")
+        path = folder / file
+        try:
+            there = path.suffix == ".py" and path.is_file()
+        except (OSError, ValueError):
+            there = False
+        if not there:
+            raise reject(where, value, f"there is no Python file {path}")
+        spec = importlib.util.spec_from_file_location(f"sgdlimit_user_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            raise reject(where, value, f"{path.name} does not run: {type(error).__name__}: {error}") from error
+        fn = getattr(module, name, None)
+        if not callable(fn):
+            raise reject(where, value, f"{path.name} has no function {name}")
+        return fn
+
+    return find
 
 
-def problem_from_words(words: dict[str, Any], folder: Path | None = None) -> "problem.Problem":
+def among(functions: Mapping[str, Callable[..., Any]]) -> Find:
+    """Functions that the caller passed, by place ('loss.fn') or by the name stored there: no file is run."""
+
+    def find(where: str, value: Any) -> Callable[..., Any]:
+        name = value.get("function") if isinstance(value, dict) else value
+        for key in (where, name):
+            if isinstance(key, str) and key in functions:
+                return functions[key]
+        raise reject(where, name, f'a function of the user\'s; pass it: sl.load(path, functions={{"{where}": fn}})')
+
+    return find
+
+
+NOWHERE = among({})
+"""Finds no function: for words that should hold none."""
+
+
+def problem_from_words(words: dict[str, Any], find: Find = NOWHERE) -> "problem.Problem":
     """A Problem from the table `[problem]` of a TOML file, or from a stored result."""
     rooms = {"loss": "loss", "labels": "labels", "penalty": "penalty", "schedule": "schedule"}
     rooms |= dict.fromkeys(LAW_FIELDS, "law")
@@ -165,7 +194,7 @@ def problem_from_words(words: dict[str, Any], folder: Path | None = None) -> "pr
         if key == "name" or (value is None and key in ("teacher", "teacher_width")):
             continue
         if key in rooms:
-            arguments[key] = from_words(rooms[key], value, key, folder)
+            arguments[key] = from_words(rooms[key], value, key, find)
         elif key in numbers:
             arguments[key] = math.inf if value == "inf" else value
         else:
@@ -176,17 +205,19 @@ def problem_from_words(words: dict[str, Any], folder: Path | None = None) -> "pr
     return problem.Problem(**arguments)
 
 
-def algorithm_from_words(words: Any, folder: Path | None = None) -> Any:
+def algorithm_from_words(words: Any, find: Find = NOWHERE) -> Any:
     """An algorithm from the table `[algorithm]` of a TOML file, or from a stored result."""
-    return from_words("algorithm", words, "algorithm", folder)
+    return from_words("algorithm", words, "algorithm", find)
 
 
-def rebuild(words: dict[str, Any] | None, make: Callable[[dict[str, Any]], Any]) -> Any:
-    """The object behind stored words; None where it held a user's function, which words cannot bring back."""
+def rebuild(
+    words: dict[str, Any] | None, make: Callable[[Any, Find], Any], functions: Mapping[str, Callable[..., Any]]
+) -> Any:
+    """The object behind stored words; None where it held a function that the caller has not passed."""
     if words is None:
         return None
     try:
-        return make(words)
+        return make(words, among(functions))
     except InputError:
         return None
 

@@ -25,10 +25,13 @@ class UnreliableWarning(RuntimeWarning):
 
 def reject(argument: str, given: Any, why: str, kind: type[InputError] = InputError) -> InputError:
     """The error for one bad argument; `why` says what is allowed and the remedy."""
-    text = " ".join(str(given).split())
-    if len(text) > 120:
-        text = text[:117] + "..."
-    return kind(f"{argument}: got {text}; {why}")
+    return kind(f"{_line(argument)}: got {_line(given)}; {why}")
+
+
+def _line(given: Any) -> str:
+    """One short line that any terminal shows as it stands."""
+    text = " ".join("".join(letter if letter.isprintable() else " " for letter in str(given)).split())
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def traced(value: Any) -> bool:

@@ -9,12 +9,20 @@ PATIENCE = 2.0
 """Seconds of silence: work shorter than this shows nothing."""
 
 
+def _terminal() -> bool:
+    """Whether somebody looks at stderr; it may be missing or closed."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
 class Progress:
     """Counts work done; draws a bar on stderr if that is a terminal (or if told to), from any thread."""
 
     def __init__(self, label: str, total: float, show: bool | None = None) -> None:
         self._label, self._total, self._done, self._phase = label, total, 0.0, ""
-        self._show = sys.stderr.isatty() if show is None else show
+        self._show = _terminal() if show is None else show
         self._lock = threading.Lock()
         self._bar: Any = None
         self._task: Any = None

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from . import experiments  # noqa: F401  registers its commands
-from .common import INTERRUPTED, Force, Output, Problem, Seed, TMax, app, command, finish, headless, quiet, writable
+from .common import Force, Output, Problem, Seed, TMax, app, command, finish, headless, quiet, writable, write_picture
+from .start import INTERRUPTED
 
 
 @command("sgdlimit solve ridge.toml --output theory.nc")
@@ -22,6 +23,9 @@ def solve(
     extrapolate: Annotated[bool | None, typer.Option(help="To the limit of small steps (dmft; on by itself).")] = None,
     seed: Seed = None,
     kernels: Annotated[bool | None, typer.Option(help="Also write the two-time kernels (dmft, least-squares).")] = None,
+    tol: Annotated[float | None, typer.Option(help="Error of a curve relative to its largest value (dmft).")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop after so long with the best so far (dmft).")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="File to resume from and to keep up to date (dmft).")] = None,
     force: Force = False,
 ) -> None:
     """Predict learning curves in the limit, for any loss (dmft), or exactly where that is known.
@@ -32,8 +36,9 @@ def solve(
     from .specification import read, solve_specification
 
     given = {"t_max": t_max, "dt": dt, "samples": samples, "extrapolate": extrapolate, "seed": seed, "kernels": kernels}
+    given |= {"tol": tol, "max_seconds": max_seconds, "checkpoint": checkpoint}
     specification = read(problem).override(**given)
-    finish(quiet(lambda: solve_specification(specification, theory)), output)
+    finish(quiet(lambda: solve_specification(specification, theory)), output, force)
 
 
 @command("sgdlimit simulate ridge.toml --dim 1024 --trials 10 --output runs.nc")
@@ -51,7 +56,7 @@ def simulate(
     from .specification import read, simulate_specification
 
     specification = read(problem).override(dim=dim, trials=trials, t_max=t_max, seed=seed)
-    finish(quiet(lambda: simulate_specification(specification)), output)
+    finish(quiet(lambda: simulate_specification(specification)), output, force)
 
 
 @command("sgdlimit compare runs.nc theory.nc")
@@ -98,7 +103,7 @@ def plot(
 
     loaded = [load(path) for path in results]
     axes: Any = learning_curves(*loaded, variables=variable, log_time=log_time, log_value=log_value)
-    axes[0].figure.savefig(output, dpi=200)
+    write_picture(axes[0].figure, output, dpi=200)
     typer.echo(f"wrote {output}")
 
 
@@ -114,7 +119,7 @@ def models(
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the command."""
     try:
         app()
     except SystemExit as end:

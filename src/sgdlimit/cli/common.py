@@ -1,7 +1,9 @@
 """What every command shares: the application, guarded errors, checks of output files."""
 
+import errno
 import functools
-import os
+import io
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import typer
 
 from .._version import __version__
 from ..errors import DivergenceWarning, InputError, reject
+from .start import INTERRUPTED, interruptible
 
 app = typer.Typer(
     help="Exact high-dimensional learning curves of SGD, beside real SGD runs.",
@@ -26,10 +29,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the output file if
 TMax = Annotated[float | None, typer.Option(help="Last time t = ηk/d; overrides [run].t_max.")]
 Seed = Annotated[int | None, typer.Option(help="Random seed; overrides [run].seed.")]
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C."""
-DIVERGED = 3
-"""Exit status of a computation that diverged; what it reached has been written."""
+UNSURE = 3
+"""Exit status of a result that is not what was asked for: diverged, unreliable, out of time; it has been written."""
 
 
 def _version(wanted: bool) -> None:
@@ -58,6 +59,14 @@ def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]
             except InputError as error:
                 typer.echo(f"error: {error}", err=True)
                 raise typer.Exit(2) from None
+            except SystemExit as end:
+                typer.echo(f"error: a function of the problem file ended the program: sys.exit({end.code})", err=True)
+                raise typer.Exit(2) from None
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    raise  # whoever reads has enough
+                typer.echo(f"error: {error}", err=True)
+                raise typer.Exit(2) from None
             except KeyboardInterrupt:
                 typer.echo("interrupted: nothing was written", err=True)
                 raise typer.Exit(INTERRUPTED) from None
@@ -71,31 +80,53 @@ def writable(path: Path, force: bool, kinds: tuple[str, ...]) -> None:
     """Refuse, before any work, a file that cannot or should not be written."""
     if path.suffix.lower() not in kinds:
         raise reject("--output", path, f"its name must end in {' or '.join(kinds)}")
-    if not path.parent.is_dir():
-        raise reject("--output", path, f"the folder {path.parent} does not exist; create it first")
-    if path.is_dir():
-        raise reject("--output", path, "it is a folder; name a file in it")
-    if not os.access(path.parent, os.W_OK):
-        raise reject("--output", path, f"the folder {path.parent} cannot be written to; choose another")
-    if path.exists() and not force:
-        raise reject("--output", path, "the file exists; name another, or say --force to replace it")
+    from ..results.files import destination
+
+    destination("--output", path, force, "say --force to replace it")
 
 
 def quiet(compute: Any) -> Any:
     """Run, turning divergence warnings into nothing: the result says how it ended, and so do we."""
-    with warnings.catch_warnings():
+    with interruptible(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)
         return compute()
 
 
-def finish(result: Any, output: Path) -> None:
-    """Save and describe a result; a divergence is an exit status of its own."""
-    result.save(output)
+def exit_status(result: Any) -> int:
+    """How a command ends that has written this result."""
+    return {"complete": 0, "interrupted": INTERRUPTED}.get(result.status, UNSURE)
+
+
+def finish(result: Any, output: Path, force: bool) -> None:
+    """Save and describe a result; if it is not what was asked for, say so and exit with a status that says so too."""
+    with interruptible():
+        try:
+            result.save(output, overwrite=force)
+        except InputError as error:
+            raise _rescued(result, output, error) from None
     typer.echo(repr(result))
     typer.echo(f"wrote {output}")
-    if not result.success:
-        typer.echo(f"warning: {result.message}", err=True)
-        raise typer.Exit(DIVERGED)
+    if exit_status(result):
+        typer.echo(f"warning: {result.status}{f': {result.message}' * bool(result.message)}", err=True)
+        raise typer.Exit(exit_status(result))
+
+
+def _rescued(result: Any, output: Path, error: InputError) -> InputError:
+    """The disk filled up or the folder went away during the work: its result is put where it can be found."""
+    try:
+        saved = result.save(Path(tempfile.mkdtemp(prefix="sgdlimit-")) / output.name)
+    except (InputError, OSError):
+        return error
+    return InputError(f"{error}; the result is in {saved}")
+
+
+def write_picture(figure: Any, output: Path, **options: Any) -> None:
+    """A picture, whole or not at all."""
+    from ..results.files import destination, replace
+
+    content = io.BytesIO()
+    figure.savefig(content, format=output.suffix[1:].lower(), **options)
+    replace(destination("--output", output, overwrite=True), content.getvalue(), "--output")
 
 
 def headless() -> None:
@@ -119,9 +150,11 @@ def write_together(figure: Any, text: str, output: Path, page: str = ".txt") -> 
     """The picture as PNG and PDF; the numbers on a page beside them and on the screen."""
     import matplotlib
 
+    from ..results.files import destination, replace
+
     with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
         for kind in PICTURE:
-            figure.savefig(output.with_suffix(kind), dpi=300)
-    output.with_suffix(page).write_text(text + "\n", encoding="utf-8")
+            write_picture(figure, output.with_suffix(kind), dpi=300)
+    replace(destination("--output", output.with_suffix(page), overwrite=True), f"{text}\n".encode(), "--output")
     typer.echo(text)
     typer.echo(f"wrote {', '.join(str(output.with_suffix(kind)) for kind in (*PICTURE, page))}")

@@ -5,7 +5,7 @@ The arrays are plain numpy, so that the core needs no xarray; `.dataset` builds 
 
 import abc
 import html
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -34,11 +34,13 @@ class Result(abc.ABC):
 
     variables: arrays by name; coords: the values along an axis, where it has any.
     about: plain words: method, problem, algorithm, seed, version, options, status, message, quality, diagnostics.
+    functions: the user's own, by name or place, for `problem` and `algorithm` to be rebuilt with (see `sl.load`).
     """
 
     variables: Mapping[str, Variable]
     coords: Mapping[str, np.ndarray]
     about: Mapping[str, Any] = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_about(self.about)
@@ -99,17 +101,17 @@ class Result(abc.ABC):
 
     @property
     def problem(self) -> Any:
-        """The Problem, rebuilt from the stored words; None if it held a function of the user's."""
+        """The Problem, rebuilt from the stored words; None if it held a function of the user's not in `functions`."""
         from ..describe import problem_from_words, rebuild
 
-        return rebuild(self.about.get("problem"), problem_from_words)
+        return rebuild(self.about.get("problem"), problem_from_words, self.functions)
 
     @property
     def algorithm(self) -> Any:
-        """The algorithm, rebuilt from the stored words."""
+        """The algorithm, rebuilt in the same way."""
         from ..describe import algorithm_from_words, rebuild
 
-        return rebuild(self.about.get("algorithm"), algorithm_from_words)
+        return rebuild(self.about.get("algorithm"), algorithm_from_words, self.functions)
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
@@ -120,11 +122,11 @@ class Result(abc.ABC):
         coords = {n: (n, v, {"long_name": meaning(n)}) for n, v in self.coords.items()}
         return xarray.Dataset(data, coords, {"title": self.title()})
 
-    def save(self, path: str | Path) -> Path:
-        """Write netCDF; a file already there is replaced at once or not at all."""
+    def save(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Write netCDF, whole or not at all; a file already there is kept unless `overwrite`."""
         from .storage import save
 
-        return save(self, path)
+        return save(self, path, overwrite)
 
     @abc.abstractmethod
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -281,7 +283,7 @@ def _warning(unreliable: Mapping[str, float]) -> str:
 def _call(words: Any) -> str:
     """'Ridge(strength=0.1)' from stored words."""
     if isinstance(words, dict) and "function" in words:
-        return words["function"]
+        return str(words["function"])
     if not isinstance(words, dict) or "name" not in words:
         return "" if words is None else str(words)
     said = ((k, v) for k, v in words.items() if k != "name" and v is not None and v != {"name": "Constant"})
