@@ -30,8 +30,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-@few(20)
-@given(valid(pool=3))
+@few(30)
+@given(valid(pool=3, narrow=True))
 def test_valid_calls_end_finite_or_say_why(made):
     keeps_its_word(made)
 

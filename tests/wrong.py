@@ -272,6 +272,8 @@ def wrong_model(draw: Any) -> Wrong:
     path, model = draw(st.sampled_from(places(made)))
     value = draw(st.sampled_from(WRONG[model, path[-1]]))
     names = (path[-1], model)
+    if path[-1] == "width" and value is ENORMOUS[0]:  # of one unit where a loss takes one
+        names += ("loss",)
     if callable(value) or path[-1] in ("loss", "second_moment", "mean"):  # found out where the function stands
         names += path[1:-1] + (("mean", "second_moment") if model == "Law" else ())
     return Wrong(changed(made, path, value), names)
