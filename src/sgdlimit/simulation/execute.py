@@ -13,6 +13,7 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, reject, whole
+from ..limits.curvature import Curvature
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem
 from ..progress import Progress
@@ -40,6 +41,7 @@ class Job(NamedTuple):
     dim: int
     matrix: np.ndarray | None
     """The user's own X, if the data are not drawn."""
+    pull: Curvature
 
 
 def _check_precision(dtype: Any) -> bool:
@@ -128,8 +130,6 @@ def execute(
     if status != "complete":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
     variables, coords = _label(job, traces)
-    size = {"dim": job.dim, "samples": job.samples or None, "trials": trials}
-    size["dtype"] = "float64" if double else "float32"
     about = provenance(
         job.method,
         job.problem,
@@ -162,7 +162,20 @@ def _ending(job: Job, traces: list[Trace]) -> tuple[str, str]:
     (before, after), index = min(bad)
     tau = getattr(job.algorithm, "temperature", None)
     limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix, algorithm=job.algorithm)
-    return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
+    words = divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
+    return "diverged", words + _stiff_words(job)
+
+
+def _stiff_words(job: Job) -> str:
+    """Where the penalty alone makes the step unstable: which would be stable."""
+    step, slope = job.plan.step_time, job.pull.penalty
+    if step * slope <= job.algorithm.stable:
+        return ""
+    largest = job.algorithm.stable / slope
+    remedy = "take smaller dt"
+    if job.algorithm.rows is not None:
+        remedy = f"η = τ·batch_size = {step * job.dim:.3g} would have to be below {largest * job.dim:.3g}, or raise dim"
+    return f"; the penalty's slope {slope:.3g} is stable up to steps dt = {largest:.3g}, not at {step:.3g}: {remedy}"
 
 
 def _label(job: Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
