@@ -85,7 +85,7 @@ class Pace(NamedTuple):
     """How fast the data can pull at the start."""
 
     limit: float
-    """Largest stable Euler step, 2 over the largest curvature of the training loss; less where a schedule has bursts."""
+    """Largest stable Euler step, 2 over the largest curvature of the training loss; less if a schedule has bursts."""
     slopes: tuple[np.ndarray, np.ndarray]
     """E∇ℓ and E∇h, (m, m)."""
 

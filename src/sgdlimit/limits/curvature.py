@@ -83,3 +83,18 @@ def _largest(slopes: np.ndarray) -> np.ndarray:
     """Largest eigenvalue, by size, of the symmetric part of each (times, samples)."""
     symmetric = (slopes + slopes.swapaxes(1, 2)) / 2
     return np.max(np.abs(np.linalg.eigvalsh(np.moveaxis(np.nan_to_num(symmetric), -1, 1))), axis=-1)
+
+
+@jax.jit
+def _stiffness(problem: Problem, t: Any, theta: Any) -> Any:
+    return jax.vmap(lambda v: fields.drift_theta(problem, t, v))(theta)
+
+
+def stiff_words(problem: Problem, stable: float, step: float, size: float) -> str:
+    """Where the penalty alone makes a step unstable for weights up to `size`: which step would be stable; else ''."""
+    theta = np.linspace(-size, size, 33)[:, None] * np.ones(problem.width)
+    with jax.enable_x64(True):
+        slope = float(np.max(np.abs(np.nan_to_num(np.asarray(_stiffness(problem, 0.0, theta))))))
+    if step * slope <= stable:
+        return ""
+    return f"; the penalty's slope {slope:.3g} is stable up to steps of {stable / slope:.3g}, dt = {step:.3g} is above"

@@ -217,5 +217,5 @@ def _unmixed(X: np.ndarray, tau: float, limit: float) -> str:
     words = f"rows differ: the largest squared norm is {squares.max() / squares.mean():.3g} times the mean, "
     words += f"τ·max|x|² = {tau * squares.max():.3g}; SGD is stable on this matrix up to τ = {limit:.3g}"
     if tau >= limit:
-        return f"{words}, and τ = {tau:g} is above: it diverges, though this curve, which takes residuals alike, does not"
+        return f"{words}, and τ = {tau:g} is above: it diverges; this curve, which takes residuals alike, does not"
     return f"{words}; the curve takes residuals alike, and its noise is off at τ = {tau:g}: rescale the heaviest rows"

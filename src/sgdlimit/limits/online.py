@@ -88,7 +88,6 @@ def online(
     seed = seed_number(seed)
     check_start(problem)
     check_tails(problem)
-    tau = float(algorithm.noise_temperature)
     knots = _knots(problem, algorithm, float(t[-1]))
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
         weight_key, path_key = jax.random.split(jax.random.key(seed))

@@ -132,9 +132,10 @@ def march_particles(
 
 
 def _grid(problem: Problem, t: np.ndarray, dt: float, knots: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Times at which to stop, and pairs of steps between them: of at most dt, in flow time where the schedule exceeds 1."""
-    if t[-1] / dt > MOST_STEPS:
-        raise reject("dt", f"{dt:.3g}", f"that is {t[-1] / dt:.2g} steps up to t = {t[-1]:g}; lower t_max or raise dt")
+    """Times at which to stop, and pairs of steps between them, of at most dt, or dt/s where the schedule is above 1."""
+    if t[-1] > MOST_STEPS * dt:
+        why = f"more than {MOST_STEPS} steps up to t = {t[-1]:g}; lower t_max, or raise dt"
+        raise reject("dt", f"{dt:.3g}", why)
     cuts = np.unique(np.concatenate([[0.0], t, knots[knots < t[-1]]]))
     fastest = np.ones(len(cuts))
     if len(knots):

@@ -60,6 +60,8 @@ def stable_temperature(sample_ratio: float, ridge: float) -> float:
     """Largest τ at which least squares stays bounded: `eq:dmft_ridge_errors` with τ∫H₂ = 1, τ = 2/∫ x²/(x+λ) dμ."""
     if ridge == 0:
         return 2.0
+    if ridge > 1:  # the closed form below is a small difference of large numbers
+        return stable_temperature_on(*marchenko_pastur(sample_ratio, 1.0), ridge)
     return 2 / (1 - ridge + ridge**2 * stieltjes(sample_ratio, ridge))
 
 
@@ -75,7 +77,7 @@ ITERATION_WORK = 2e11
 
 
 def stable_temperature_of_rows(rows: np.ndarray, nodes: np.ndarray, ridge: float, sample_ratio: float) -> float:
-    """Largest τ at which the second moments of SGF's residuals stay bounded on these very rows (in the eigenbasis of A).
+    """Largest τ at which second moments of SGF's residuals stay bounded on these very rows, given in A's eigenbasis.
 
     E r_i² = … + (τ/δ) Σ_j ∫(x_iᵀ e^{−(A+λ)u} x_j)² E r_j² closes exactly: τ = δ/ρ, ρ the largest eigenvalue of the
     integrated kernel. A row alone gives τ|x|² = 2; rows whose residuals are alike give `stable_temperature_on`.

@@ -187,7 +187,8 @@ def _solve(
                 # What is still alive at a late time varies on the scale of that time; the rest follows at once.
                 reach = max(REACH / rate if rate > 0 else math.inf, GROWTH * now if settled else 0.0)
                 if not settled and (cut - now) / reach > MOST_PANELS:
-                    why = f"its fastest rate {rate:.3g} takes {(cut - now) / reach:.2g} steps; lower t_max"
+                    count = f"{(cut - now) / reach:.2g} steps at the rate {rate:.3g} of data, penalty and schedule"
+                    why = f"that is {count}; lower t_max"
                     raise reject("t_max", f"{times[-1]:.4g}", why)
                 count = max(1, math.ceil(min((cut - now) / reach, 1e15) - 1e-9))
                 length = (cut - now) / count

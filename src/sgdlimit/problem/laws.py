@@ -31,7 +31,7 @@ FALSE = 6.0
 TAIL = 256
 """Largest draws that tell how a tail falls."""
 LIGHT = 3.5
-"""Where P(|x| > s) falls as s^−α with α below this, the mean of x² has no standard error to speak of (α = 4 in theory)."""
+"""Where P(|x| > s) falls as s^−α with α below this, a mean of x² has no standard error (in theory below 4)."""
 
 
 class EntryLaw(abc.ABC):

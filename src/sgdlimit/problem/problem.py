@@ -264,7 +264,7 @@ def check_tails(problem: Problem) -> None:
         raise reject("noise=Law", given, f"{why}, or sl.least_squares, which needs its moments alone")
     heavy = [f"{side}_{name}" for name in index for side in ("train", "test") if index[name] < LIGHT]
     if heavy:
-        words = f"{', '.join(heavy)}: averages under heavy-tailed noise do not settle; do not trust them or their errors"
+        words = f"{', '.join(heavy)}: averages under this heavy-tailed noise do not settle, nor do their errors"
         warnings.warn(words, RuntimeWarning, stacklevel=4)
 
 

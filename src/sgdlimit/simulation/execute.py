@@ -13,7 +13,7 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, reject, whole
-from ..limits.curvature import Curvature
+from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem
 from ..progress import Progress
@@ -41,7 +41,6 @@ class Job(NamedTuple):
     dim: int
     matrix: np.ndarray | None
     """The user's own X, if the data are not drawn."""
-    pull: Curvature
 
 
 def _check_precision(dtype: Any) -> bool:
@@ -163,19 +162,11 @@ def _ending(job: Job, traces: list[Trace]) -> tuple[str, str]:
     tau = getattr(job.algorithm, "temperature", None)
     limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix, algorithm=job.algorithm)
     words = divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
-    return "diverged", words + _stiff_words(job)
-
-
-def _stiff_words(job: Job) -> str:
-    """Where the penalty alone makes the step unstable: which would be stable."""
-    step, slope = job.plan.step_time, job.pull.penalty
-    if step * slope <= job.algorithm.stable:
-        return ""
-    largest = job.algorithm.stable / slope
-    remedy = "take smaller dt"
-    if job.algorithm.rows is not None:
-        remedy = f"η = τ·batch_size = {step * job.dim:.3g} would have to be below {largest * job.dim:.3g}, or raise dim"
-    return f"; the penalty's slope {slope:.3g} is stable up to steps dt = {largest:.3g}, not at {step:.3g}: {remedy}"
+    last = [np.max(np.abs(trace.recorded[-1]["norm"])) for trace in traces if trace.recorded]
+    stiff = stiff_words(job.problem, job.algorithm.stable, job.plan.step_time, 3 * max([1.0, *last]) ** 0.5)
+    if stiff and job.algorithm.rows is not None:
+        stiff += " (it is τ·batch_size/dim)"
+    return "diverged", words + stiff
 
 
 def _label(job: Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:

@@ -32,6 +32,8 @@ GAUSSIAN_TEST = 2**13
 """Fresh samples for test averages when they cost nothing (Gaussian entries)."""
 MOST_UPDATES = 2e9
 """Updates are counted in 32 bits."""
+MOST_STEPS = 1e7
+"""Steps of a flow that are taken unasked."""
 ROWS_TEST = 2048
 """Fresh samples for test averages when each is a row of d entries."""
 
@@ -86,7 +88,7 @@ def simulate(
         trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0))
         return trial._replace(extra=extra), theta, _keys(key)
 
-    job = Job("simulation", problem, algorithm, plan, prepare, samples, dim, None, pull)
+    job = Job("simulation", problem, algorithm, plan, prepare, samples, dim, None)
     options = {"t_max": float(plan.record[-1] * plan.step_time), "dt": step, "entries": law, "test_samples": fresh}
     return execute(job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, options=options)
 
@@ -153,7 +155,7 @@ def simulate_on_data(
             _keys(jax.random.fold_in(root, index)),
         )
 
-    job = Job("simulation on data", problem, algorithm, plan, prepare, n, dim, X, pull)
+    job = Job("simulation on data", problem, algorithm, plan, prepare, n, dim, X)
     options = {"t_max": float(plan.record[-1] * plan.step_time), "dt": step}
     return execute(job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, options=options)
 
@@ -180,6 +182,9 @@ def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: 
     step = min([FLOW_STEP, *(share * algorithm.accurate / part for part, share in pulls if part > 0)])
     for name, schedule in (("schedule", problem.schedule), ("batch_share", algorithm.batch_share)):
         step = resolving_step(name, schedule, t_max, step)
+    if t_max > MOST_STEPS * step:
+        why = f"a curvature of {rate:.3g} asks for steps of {step:.2g}, more than {MOST_STEPS:.0e}; lower t_max, or give dt"
+        raise reject("t_max", f"{t_max:.4g}", why)
     return step
 
 
