@@ -107,7 +107,7 @@ def from_words(room: str, words: Any, where: str, find: Find) -> Any:
     if name is None:
         raise reject(where, words["name"], f"unknown model; it must be one of {', '.join(known)}")
     cls = known[name]
-    allowed = {f.name: f for f in dataclasses.fields(cls)}
+    allowed = inspect.signature(cls).parameters
     arguments = {}
     for key, value in words.items():
         if key == "name":

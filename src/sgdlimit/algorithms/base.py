@@ -6,19 +6,19 @@ The theory and the simulation take the same object.
 """
 
 import abc
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._process import refuse_orphans
 from .._tree import settle
 from ..errors import instance, real, reject
 from ..problem import Constant, Problem, fields
 from ..problem.entries import Entries
 from ..problem.problem import check_schedule
-from ..problem.schedules import ScheduleLike
+from ..problem.schedules import ScheduleLike, factors
 
 
 class Batch(NamedTuple):
@@ -91,6 +91,10 @@ class Algorithm(abc.ABC):
     """A sample is drawn now and then, at a rate 1/(τδ), and moves Z by τδ each time."""
     multi_pass_only: ClassVar[bool]
     """Meaningless without a stored training set (δ = ∞)."""
+    stable: ClassVar[float] = 2.0
+    """Largest step times curvature at which the finite-size update does not grow."""
+    accurate: ClassVar[float] = 0.03
+    """Step times curvature of the data at which it is accurate to a few percent, where the step is a choice."""
     batch_share: ScheduleLike = Constant()
     """Share of the batch in use at time t; a field of the algorithms that can change it."""
 
@@ -211,7 +215,8 @@ class Weighted(Algorithm):
 
 
 def require(problem: Any, algorithm: Any) -> None:
-    """Refuse arguments of the wrong kind."""
+    """Refuse arguments of the wrong kind, and a process in which jax would hang."""
+    refuse_orphans()
     instance("problem", problem, Problem, "an sl.Problem(...)")
     instance("algorithm", algorithm, Algorithm, "an algorithm such as sl.SGD(temperature=0.4)")
 
@@ -242,19 +247,12 @@ SHARE_TIMES = 1025
 """Times at which a share is looked at before any work, besides those that are recorded."""
 
 
-@jax.jit
-@partial(jax.vmap, in_axes=(None, 0))
-def _shares(schedule: Any, t: Any) -> Any:
-    return schedule(t) * jnp.ones(())
-
-
 def check_share(algorithm: Algorithm, times: np.ndarray) -> None:
     """Refuse a share of the batch that leaves (0, 1] up to the last time."""
     if not algorithm.scheduled:
         return
     t = np.union1d(np.linspace(0.0, times[-1], SHARE_TIMES), times)
-    with jax.enable_x64(True):
-        share = np.asarray(_shares(algorithm.batch_share, t))
+    share = factors(f"{type(algorithm).__name__}.batch_share", algorithm.batch_share, t)
     bad = ~((share > 0) & (share <= 1 + 1e-12))
     if np.any(bad):
         where = int(np.argmax(bad))

@@ -22,6 +22,8 @@ class GradientFlow(Algorithm):
     gaussian: ClassVar[bool] = False
     discrete: ClassVar[bool] = False
     multi_pass_only: ClassVar[bool] = False
+    stable: ClassVar[float] = 2.78
+    accurate: ClassVar[float] = 0.5
 
     def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
         """The shape alone."""

@@ -7,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _machine as machine
-from .._linalg import root_of
 from ..algorithms import Algorithm
 from ..errors import flag, reject
-from ..problem import Problem, fields
+from ..limits.curvature import curvature, start_samples
+from ..problem import Constant, Problem, fields
+from ..problem.problem import check_tails
+from ..problem.schedules import resolving_step
+from .plan import DEFAULT_STEP
 from .system import System
 
 FEWEST_DRAWS = 64
@@ -18,15 +21,17 @@ FEWEST_DRAWS = 64
 LINES = 64
 """Random lines along which forces are searched for jumps."""
 CELLS = 256
-REACHES = (0.05, 1.0, 8.0, 64.0)
-"""A line runs this far to both sides: jumps may hide at any scale."""
+NEAR, FAR = 0.05, 64.0
+"""Lines run this far to both sides, in units of what pre-activations and labels reach: jumps may hide at any scale."""
+LENGTHS = 6
+"""Lengths of lines between the two."""
 BISECTIONS = 45
-COUNT = 1024
-"""Samples whose slopes at the start are looked at."""
+PART = 8
+"""The largest step that is taken unasked is this part of `Pace.limit`."""
 
 
-def _jump(fn: Any, start: Any) -> tuple[Any, Any]:
-    """Largest jump of fn along a line through `start` in each unit's direction, and where it is.
+def _jump(fn: Any, start: Any, reaches: Any) -> tuple[Any, Any]:
+    """Largest jump of fn along lines through `start` in each unit's direction, and where it is.
 
     The cell where fn changes most beyond the integral of its derivative is bisected down to rounding: the change
     across a cell of no width is a jump, whatever the slopes.
@@ -55,7 +60,7 @@ def _jump(fn: Any, start: Any) -> tuple[Any, Any]:
         return size, (start + high * direction)[a]
 
     every = jax.vmap(jax.vmap(along, in_axes=(None, 0)), in_axes=(0, None))
-    sizes, places = every(jnp.arange(start.shape[0]), jnp.asarray(REACHES))
+    sizes, places = every(jnp.arange(start.shape[0]), reaches)
     worst = jnp.argmax(sizes)
     return jnp.ravel(sizes)[worst], jnp.ravel(places)[worst]
 
@@ -64,62 +69,41 @@ def _jump(fn: Any, start: Any) -> tuple[Any, Any]:
 def _jumps(problem: Problem, w: Any, z: Any, t: Any) -> tuple[Any, Any]:
     """Relative jumps of ℓ and h at time t, and their places."""
     m = problem.width
-    force = jax.vmap(lambda a, b, c: _jump(lambda v: fields.force(problem, t, v, b, c), a))
-    drift = jax.vmap(lambda a: _jump(lambda v: fields.drift(problem, t, v), a))
+    y = jax.vmap(lambda b, c: fields.label(problem, b, c))(w[:, m:], z)
+    size = jnp.maximum(jnp.max(jnp.abs(w)), jnp.max(jnp.abs(jnp.nan_to_num(y))))
+    ends = jnp.log(NEAR * jnp.minimum(size, 1.0) + 1e-9), jnp.log(FAR * jnp.maximum(size, 1.0))
+    reaches = jnp.exp(jnp.linspace(*ends, LENGTHS))
+    force = jax.vmap(lambda a, b, c: _jump(lambda v: fields.force(problem, t, v, b, c), a, reaches))
+    drift = jax.vmap(lambda a: _jump(lambda v: fields.drift(problem, t, v), a, reaches))
     # off the lattice of round numbers, where a kink would fall on the edge of a cell
     return force(w[:, :m] + 1e-3, w[:, m:], z), drift(w[:, :m] + 1e-3)
-
-
-@jax.jit
-def _slopes(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
-    """∇ℓ and ∇h of samples at the start, (times, m, m, samples)."""
-    m = problem.width
-
-    def at(t: Any) -> tuple[Any, Any]:
-        slopes = jax.vmap(lambda a, b, c: fields.force_r(problem, t, a, b, c), out_axes=-1)(w[:, :m], w[:, m:], z)
-        stiff = jax.vmap(lambda v: fields.drift_theta(problem, t, v), out_axes=-1)(w[:, :m])
-        return slopes, stiff
-
-    return jax.lax.map(at, times)
 
 
 class Pace(NamedTuple):
     """How fast the data can pull at the start."""
 
     limit: float
-    """Largest stable Euler step: 2 over the largest curvature of the training loss."""
+    """Largest stable Euler step, 2 over the largest curvature of the training loss; less if a schedule has bursts."""
     slopes: tuple[np.ndarray, np.ndarray]
     """E∇ℓ and E∇h, (m, m)."""
 
 
-def edge(curvatures: np.ndarray, sample_ratio: float) -> float:
-    """Largest eigenvalue of (1/n) Σ_s J_s u_s u_sᵀ, u standard normal, J the curvatures of the samples.
-
-    The edge of its limit law, min over x in (0, δ/J_max) of 1/x + E[J/(1 − Jx/δ)]: a single sample of curvature J pulls
-    with J/δ, all together with (1 + δ^−½)² E J where they are alike.
-    """
-    J = np.abs(curvatures[np.isfinite(curvatures)])
-    top = float(np.max(J, initial=0.0))
-    if top == 0.0:
-        return 0.0
-    x = sample_ratio / top * np.linspace(0.02, 0.98, 97)
-    return float(np.min(1 / x + np.mean(J / (1 - J * x[:, None] / sample_ratio), axis=1)))
-
-
 def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
     """Refuse a force or a penalty whose gradient jumps, and measure the curvature at the start, schedule included."""
-    rng = np.random.default_rng(0)
-    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.gram())
-    z = np.asarray(problem.noise_law.spread_out(rng.random((COUNT, 2)), jax.random.key(0)), dtype=np.float64)
+    check_tails(problem)
+    w, z = start_samples(problem)
     with jax.enable_x64(True):
         if not (problem.loss.smooth and problem.penalty.smooth):
             for t in (0.0, t_max / 2, t_max):  # a field of time may begin without its jump
                 _refuse_jumps(*_jumps(problem, w[:LINES], z[:LINES], t))
-        slopes, stiff = (np.asarray(part) for part in _slopes(problem, w, z, np.linspace(0.0, t_max, 9)))
-    symmetric = (slopes + slopes.swapaxes(1, 2)) / 2
-    size = np.max(np.abs(np.linalg.eigvalsh(np.moveaxis(np.nan_to_num(symmetric), -1, 1))), axis=-1)
-    pace = max(edge(here, float(problem.sample_ratio)) for here in size)
-    return Pace(2 / pace if pace > 0 else np.inf, (slopes[0].mean(axis=-1), stiff[0].mean(axis=-1)))
+    found = curvature(problem, t_max, w, z)
+    limit = 2 / found.data if found.data > 0 else np.inf
+    for name, schedule in (("schedule", problem.schedule), ("batch_share", algorithm.batch_share)):
+        if not algorithm.discrete and not isinstance(schedule, Constant):
+            step = min(DEFAULT_STEP, limit / PART)
+            resolved = resolving_step(name, schedule, t_max, step)
+            limit = PART * resolved if resolved < step else limit
+    return Pace(limit, found.slopes)
 
 
 def _refuse_jumps(force: Any, drift: Any) -> None:
@@ -141,7 +125,7 @@ def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
     """
     largest = float(np.max(np.diff(times)))
     if not algorithm.discrete and 2 * largest > limit:
-        why = f"explicit Euler is unstable above {limit:.3g} here, and the error is told from steps twice as large"
+        why = f"steps above {limit:.3g} are unstable or pass over bursts of a schedule, and the error is told from 2 dt"
         why += f"; take dt ≤ {limit / 8:.2g}, or leave it out"
         raise reject("dt", f"{largest:.4g}", why)
 

@@ -55,7 +55,10 @@ def teacher_rows(groups: Groups, m: int) -> Any:
 
 def coordinates(problem: Problem, key: Any, count: int, xp: Any) -> Any:
     """`start` (m+k, M) of drawn (θ⁰, θ*): root · start are draws whose second moments are those of the law."""
-    sample = xp.concatenate(problem.sample_weights(key, count), axis=1).astype(xp.float64)
+    if xp is jnp:
+        sample = xp.concatenate(problem.sample_weights(key, count), axis=1).astype(xp.float64)
+    else:
+        sample = problem.spread_weights(key, count)
     return (sample @ (power if xp is jnp else power_of)(sample.T @ sample / count, -0.5)).T
 
 

@@ -15,6 +15,7 @@ from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
+from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem, fields
 from ..problem.problem import check_start
@@ -203,4 +204,6 @@ def _divergence(job: Job, found: Marched) -> str:
     problem, algorithm = job.system.problem, job.system.algorithm
     tau = getattr(algorithm, "temperature", None)
     limit = None if tau is None else largest_stable(problem, algorithm=algorithm)
-    return divergence_words(tau, limit, f"t = {at:.4g} ({reason})")
+    step = float(np.max(np.diff(job.steps.times)))
+    stiff = stiff_words(problem, algorithm.stable, step, 3.0) if algorithm.discrete else ""
+    return divergence_words(tau, limit, f"t = {at:.4g} ({reason})") + stiff

@@ -1,11 +1,10 @@
 """Ridge regression in the limit (`prop:dmft_ridge`; λ = 0: `prop:dmft_linear`): Volterra equations on `eq:mp_law`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .. import grid
@@ -14,7 +13,7 @@ from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
 from ..errors import InputError, flag, reject
 from ..problem import Constant, Linear, Noise, Problem, Square
-from ..problem.schedules import ScheduleLike
+from ..problem.schedules import ScheduleLike, course, factors
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
@@ -91,9 +90,7 @@ def least_squares(
     check_share(algorithm, t)
     flag("kernels", kernels)
     delta = problem.sample_ratio
-    speed = None if isinstance(problem.schedule, Constant) else _along(problem.schedule)
-    heat = _along(_Heat(algorithm)) if algorithm.scheduled else None
-    longest = float(t[-1]) if speed is None else float(np.max(np.abs(speed(np.linspace(0, t[-1], 1025)))) * t[-1])
+    speed, heat, knots, longest = moving(problem.schedule, algorithm, float(t[-1]))
     mu = marchenko_pastur(delta, longest)
     x = mu.nodes
     gram, noise = _moments(problem)
@@ -118,7 +115,7 @@ def least_squares(
         return (x * signal + unfitted) @ mu.weights + noise * (1 - 1 / delta)
 
     with Progress("least squares", 1.0, progress) as bar:
-        curve = volterra.solve(source, 2 * (x + ridge), mu.weights * x**2, tau, t, speed, bar.advance, heat)
+        curve = volterra.solve(source, 2 * (x + ridge), mu.weights * x**2, tau, t, speed, bar.advance, heat, knots)
     u = curve.flow_time
     excess = spread(u, u) @ mu.weights + curve.memory @ (mu.weights * x)  # E(θ−θ*)²: `eq:dmft_ridge_test0` + τ H₁∗train
     toward, overlap = _overlaps(problem, mu, ridge, u)
@@ -154,12 +151,6 @@ def least_squares(
     return Solution(variables, coords, about)
 
 
-@jax.jit
-@partial(jax.vmap, in_axes=(None, 0))
-def _factors(schedule: Any, t: Any) -> Any:
-    return schedule(t) * jnp.ones(())
-
-
 @final
 @tree
 @dataclass(frozen=True)
@@ -168,22 +159,41 @@ class _Heat(ScheduleLike):
 
     algorithm: Algorithm
 
+    @property
+    def breaks(self) -> Any:
+        """Those of the share."""
+        return getattr(self.algorithm.batch_share, "breaks", ())
+
     def __call__(self, t: Any) -> Any:
         return 1 / self.algorithm.portion(t)
 
 
-def _along(schedule: ScheduleLike) -> Any:
-    """A schedule as a function of an array of times."""
+class Moving(NamedTuple):
+    """What changes in time, as functions of arrays of times; None for 1."""
 
-    def factors(t: np.ndarray) -> np.ndarray:
-        with jax.enable_x64(True):
-            values = np.asarray(_factors(schedule, np.asarray(t, dtype=np.float64)), dtype=np.float64)
-        if not np.all(np.isfinite(values)):
-            bad = np.asarray(t)[~np.isfinite(values)][0]
-            raise reject("schedule", f"a factor that is not finite at t = {bad:.4g}", "it must be finite at all times")
-        return values
+    speed: Callable[[np.ndarray], np.ndarray] | None
+    """s(t)."""
+    heat: Callable[[np.ndarray], np.ndarray] | None
+    """τ(t)/τ."""
+    knots: np.ndarray
+    """Times at which either changes."""
+    longest: float
+    """∫|s|: the largest time of the flow."""
 
-    return factors
+
+def moving(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Moving:
+    """A schedule and the temperature of an algorithm up to t_max."""
+    speed = heat = None
+    knots, longest = [np.zeros(0)], t_max
+    if not isinstance(schedule, Constant):
+        t, s = seen = course("schedule", schedule, t_max)
+        speed, longest = partial(factors, "schedule", schedule), float(np.trapezoid(np.abs(s), t))
+        knots.append(seen.knots())
+    if algorithm.scheduled:
+        name, own = f"{type(algorithm).__name__}.batch_share", _Heat(algorithm)
+        heat = partial(factors, name, own)
+        knots.append(course(name, own, t_max).knots())
+    return Moving(speed, heat, np.unique(np.concatenate(knots)), longest)
 
 
 def _moments(problem: Problem) -> tuple[np.ndarray, float]:

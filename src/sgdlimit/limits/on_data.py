@@ -1,25 +1,31 @@
 """Least squares on the user's own matrix: homogenised SGD (Paquette et al.), with the matrix's own eigenvalues."""
 
+import warnings
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from .. import grid
-from ..algorithms import SGF
-from ..errors import real, reject
+from ..algorithms import SGF, Algorithm, GradientFlow
+from ..algorithms.base import check_share
+from ..errors import DivergenceWarning, flag, instance, real, reject
+from ..problem import Constant, NoPenalty, Ridge
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
 from . import volterra
-from .least_squares import shrink
-from .spectrum import stable_temperature_on
-from .stability import verdict
+from .least_squares import moving, shrink, temperature_of
+from .spectrum import stable_temperature_of_rows, stable_temperature_on
+from .stability import ridge_of, verdict
 
 SCALE_RANGE = (0.25, 4.0)
 """Mean squared row norm that counts as 'about 1'."""
 LARGEST_ROW = 25.0
 """A row whose squared norm exceeds the mean by this factor would dominate the noise, which the theory averages."""
+UNMIXED = 0.1
+"""Share of the noise's feedback τ/τ_max that taking all residuals alike may miss."""
 
 
 def as_matrix(argument: str, X: Any) -> np.ndarray:
@@ -85,29 +91,67 @@ def read_data(X: Any, y: Any, X_test: Any, y_test: Any) -> tuple[np.ndarray, np.
     return X, y, X_test, as_targets("y_test", y_test, len(X_test))
 
 
+def signs(y: np.ndarray, binary: bool | None) -> bool:
+    """Whether labels are ±1: as the user says, or found out."""
+    alike = bool(np.all(np.abs(y) == 1))
+    if binary is None:
+        return alike
+    if flag("binary", binary) and not alike:
+        raise reject("y", y[np.abs(y) != 1][0], "binary labels must be ±1; recode them")
+    return binary
+
+
+def _noise_of(algorithm: Any, temperature: Any) -> Algorithm:
+    """The algorithm; a number stands for SGF of that temperature."""
+    if algorithm is not None and temperature is not None:
+        raise reject("temperature", temperature, "the algorithm has its own; give one of them")
+    if isinstance(algorithm, Algorithm):
+        temperature_of(algorithm)  # refuses what least squares does not cover
+        return algorithm
+    tau = temperature if algorithm is None else algorithm
+    why = "τ = η/B must be a number ≥ 0, or give an algorithm such as sl.SGD(0.4)"
+    return GradientFlow() if tau is None else SGF(real("temperature", tau, least=0, why=why))
+
+
+def _strength_of(penalty: Any, ridge: Any) -> float:
+    """λ, from either argument."""
+    if penalty is None:
+        return real("ridge", 0.0 if ridge is None else ridge, least=0, why="λ must be a number ≥ 0")
+    if ridge is not None:
+        raise reject("ridge", ridge, "the penalty has its own strength; give one of them")
+    instance("penalty", penalty, (Ridge, NoPenalty), "sl.Ridge(λ) or sl.NoPenalty() here")
+    return ridge_of(penalty) or 0.0
+
+
 def least_squares_on_data(
     X: Any,
     y: Any,
-    temperature: float = 0.0,
-    ridge: float = 0.0,
+    algorithm: Algorithm | float | None = None,
+    ridge: float | None = None,
     t_max: float | None = None,
     *,
+    penalty: Any = None,
+    temperature: float | None = None,
     X_test: Any = None,
     y_test: Any = None,
+    binary: bool | None = None,
     times: Any = None,
     progress: bool | None = None,
 ) -> Solution:
-    """Learning curves of SGD at temperature τ on ½(Xθ−y)² + ½λ|θ|²/d, from θ = 0, for this very matrix.
+    """Learning curves of SGD on ½(Xθ−y)² + ½λ|θ|²/d, from θ = 0, for this very matrix.
 
+    algorithm: SGD(τ), SGF(τ) or GradientFlow(); `temperature=τ` says the same. penalty: Ridge(λ); so does `ridge=λ`.
     Rows of X should have norm about 1 and no row should dominate. The noiseless part is exact; the noise uses the
-    average squared residual for every sample, which is exact when residuals are well mixed (large n and d).
-    Time is t = ηk/d. Train (and, given X_test and y_test, test) error is the mean squared residual.
+    average squared residual for every sample, which is exact when residuals are well mixed (large n and d); where they
+    are not, `status` says so. Time is t = ηk/d. Train (and, given X_test and y_test, test) error is the mean squared
+    residual; for labels ±1 (`binary`, found out where not said) the zero–one error, of Gaussian predictions.
     """
     X, y, X_test, y_test = read_data(X, y, X_test, y_test)
     check_scale(X)
-    tau = real("temperature", temperature, least=0, why="τ = η/B must be a number ≥ 0")
-    lam = real("ridge", ridge, least=0, why="λ must be a number ≥ 0")
+    algorithm, lam = _noise_of(algorithm, temperature), _strength_of(penalty, ridge)
+    tau, binary = float(algorithm.noise_temperature), signs(y, binary)
     t = grid.resolve(t_max, times)
+    check_share(algorithm, t)
     n, d = X.shape
     delta = n / d
     left, singular, right = np.linalg.svd(X, full_matrices=False)
@@ -122,29 +166,56 @@ def least_squares_on_data(
     def source(u: np.ndarray) -> np.ndarray:
         return (np.sum((weights_at(u) * singular - target) ** 2, axis=1) + outside) / n
 
+    speed, heat, knots, _ = moving(Constant(), algorithm, float(t[-1]))
     with Progress("least squares", 1.0, progress) as bar:
-        curve = volterra.solve(source, 2 * (x + lam), x**2 / d, tau, t, advanced=bar.advance)
+        curve = volterra.solve(source, 2 * (x + lam), x**2 / d, tau, t, speed, bar.advance, heat, knots)
     theta = weights_at(t)
     noise = curve.memory * x  # variance of each mode
     norm = (np.sum(theta**2, axis=1) + noise.sum(axis=1)) / d
     values = {"train_loss": curve.train / 2, "train_error": curve.train, "norm": norm[:, None, None]}
+    if binary:
+        values["train_error"] = _wrong_signs(theta, noise, left * singular, y)
     if X_test is not None:
         modes = X_test @ right.T
         mean = np.mean((theta @ modes.T - y_test) ** 2, axis=1)
         # (1/n_test) Tr[X_te Cov X_teᵀ]: the test covariance need not be isotropic.
         values["test_error"] = mean + noise @ np.mean(modes**2, axis=0)
         values["test_loss"] = values["test_error"] / 2
-    limit = stable_temperature_on(x, np.full(len(x), 1 / d), lam)
-    keep, status, message = verdict(curve.train, t, tau, limit)
+        if binary:
+            values["test_error"] = _wrong_signs(theta, noise, modes, y_test)
+    mixed = stable_temperature_on(x, np.full(len(x), 1 / d), lam)
+    limit = None if algorithm.scheduled else stable_temperature_of_rows(left * singular, x, lam, delta)
+    keep, status, message = verdict(curve.train, t, tau, None if limit is None else mixed)
+    if limit is not None and status == "complete" and tau / limit - tau / mixed > UNMIXED:
+        status, message = "unreliable", _unmixed(X, tau, limit)
+        warnings.warn(message, DivergenceWarning if tau >= limit else RuntimeWarning, stacklevel=2)
     variables = {name: Variable(dims(name), values[name][:keep]) for name in ordered(values)}
     coords = {"time": t[:keep], "student": np.arange(1), "student_": np.arange(1)}
     about = provenance(
         "least squares on data (homogenised SGD)",
         None,
-        SGF(tau),
+        algorithm,
         options={"samples": n, "dim": d, "ridge": lam, "t_max": float(t[-1])},
         status=status,
         message=message,
-        diagnostics={"stable_temperature": limit},
+        diagnostics={"stable_temperature": limit, "stable_temperature_if_mixed": mixed},
     )
     return Solution(variables, coords, about)
+
+
+def _wrong_signs(theta: np.ndarray, noise: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """P(sign of a Gaussian prediction is not y), averaged over rows; a half where the prediction is zero."""
+    mean, spread = theta @ rows.T * np.sign(y), np.sqrt(np.clip(noise, 0.0, None) @ rows.T**2)
+    certain = 0.5 * (1 - np.sign(mean))
+    wrong = np.where(spread > 0, ndtr(-mean / np.where(spread > 0, spread, 1.0)), certain)
+    return np.mean(wrong, axis=1)
+
+
+def _unmixed(X: np.ndarray, tau: float, limit: float) -> str:
+    """What rows that differ do to SGD."""
+    squares = np.sum(X**2, axis=1)
+    words = f"rows differ: the largest squared norm is {squares.max() / squares.mean():.3g} times the mean, "
+    words += f"τ·max|x|² = {tau * squares.max():.3g}; SGD is stable on this matrix up to τ = {limit:.3g}"
+    if tau >= limit:
+        return f"{words}, and τ = {tau:g} is above: it diverges; this curve, which takes residuals alike, does not"
+    return f"{words}; the curve takes residuals alike, and its noise is off at τ = {tau:g}: rescale the heaviest rows"

@@ -6,7 +6,7 @@ the law of θ is carried by particles (`particles`). The spread over independent
 
 import math
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,9 @@ from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
-from ..problem import Problem, fields
-from ..problem.problem import check_start
+from ..problem import Constant, Problem, fields
+from ..problem.problem import check_start, check_tails
+from ..problem.schedules import course
 from ..progress import Progress
 from ..results import Solution, Variable, statistics
 from ..results.provenance import provenance
@@ -27,6 +28,13 @@ from ..results.variables import dims, ordered
 from .averages import PER_REPLICA, Nodes, force_moments, make_nodes, observe
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable
+
+FEWEST = 256
+"""Points of an average of one replica at least, as in `solve`."""
+MOST_STEPS = 50_000
+"""Steps of the moment equations that still take minutes."""
+LOOK_BACK = 32
+"""Steps over which their length is averaged, to tell whether it still grows."""
 
 
 @jax.jit
@@ -51,7 +59,7 @@ def online(
     t_max: float | None = None,
     *,
     times: Any = None,
-    samples: int = 16384,
+    samples: int = 131_072,
     replicas: int = 8,
     particles: int = 8192,
     dt: float = 0.02,
@@ -60,9 +68,10 @@ def online(
 ) -> Solution:
     """Learning curves with infinite data; the problem's own δ plays no part, and train equals test.
 
-    samples: points of each average (rounded up to a power of two).
+    samples: points of the averages over all replicas (in each a power of two, at least 256).
     replicas: independent repetitions, whose spread is the standard error.
-    particles, dt: number of particles a replica and time step, used only if the penalty's gradient is not linear.
+    particles, dt: number of particles a replica and largest time step, used only if the penalty's gradient is not
+        linear; then `x_step_error` is what steps twice as large show.
     """
     keep_programs()
     require(problem, algorithm)
@@ -71,44 +80,42 @@ def online(
         raise reject("algorithm", name, "a fraction of infinite data is no batch; use sl.SGD(τ) or sl.SGF(τ)")
     t = grid.resolve(t_max, times)
     check_share(algorithm, t)
-    samples = whole("samples", samples, least=64, why="an average needs at least 64 points")
-    samples = 2 ** (samples - 1).bit_length()  # a power of two, as in `solve`
+    samples = whole("samples", samples, least=64, why="it must be a whole number ≥ 64")
     replicas = whole("replicas", replicas, least=2, why="a standard error needs at least 2 replicas")
+    each = 2 ** (max(-(-samples // replicas), FEWEST) - 1).bit_length()
     particles = whole("particles", particles, least=64, why="at least 64 particles")
     dt = real("dt", dt, above=0, why="it must be a positive time step")
     seed = seed_number(seed)
     check_start(problem)
-    tau = float(algorithm.noise_temperature)
+    check_tails(problem)
+    knots = _knots(problem, algorithm, float(t[-1]))
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
         weight_key, path_key = jax.random.split(jax.random.key(seed))
-        nodes = make_nodes(problem, samples, replicas, seed)
+        nodes = make_nodes(problem, each, replicas, seed)
         linear = fields.linear_drift(problem, float(t[-1]))
         bar.phase("compiling")
         if linear:
-            Q, c = _march_moments(problem, algorithm, nodes, t, replicas, bar)
+            marched = _march_moments(problem, algorithm, nodes, t, replicas, knots, bar)
+            coarse = None
         else:
-            Q, c = march_particles(problem, algorithm, nodes, t, replicas, particles, dt, weight_key, path_key, bar)
-        observed = observe(problem, nodes, Q, c)
-    reached = len(Q)
-    status, message = "complete", ""
-    if reached < len(t):
-        status = "diverged"
-        before = t[reached - 1] if reached else 0.0
-        limit = largest_stable(problem, math.inf, algorithm=algorithm)
-        message = divergence_words(tau, limit, f"t between {before:.4g} and {t[reached]:.4g} (θᵀθ/d beyond {BOUND:g})")
+            paths = march_particles(
+                problem, algorithm, nodes, t, replicas, particles, dt, knots, weight_key, path_key, bar
+            )
+            marched, coarse = (Moments(*path, "") for path in paths)
+        observed = [_found(problem, nodes, part) for part in (marched, coarse) if part is not None]
+    found, reached = observed[0], len(marched.norm)
+    status, message = _ending(problem, algorithm, t, reached, marched.failure)
+    if status != "complete":
         warnings.warn(message, DivergenceWarning, stacklevel=2)
-    found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
-    found["norm"] = Q
     coords = {"time": t[:reached], "student": np.arange(problem.width), "student_": np.arange(problem.width)}
     if problem.k:
-        found["overlap"] = c
         coords["teacher"] = np.arange(problem.k)
     variables: dict[str, Variable] = {}
     for name in ordered(found):
-        copies = np.moveaxis(np.asarray(found[name], dtype=np.float64), 1, 0)
-        estimate = Estimate(*over_replicas(copies), replicas=copies)
+        step = None if coarse is None else _step_error(found[name], observed[1][name])
+        estimate = Estimate(*over_replicas(found[name]), step_error=step, replicas=found[name])
         variables |= statistics.variables(name, dims(name), estimate)
-    options = {"t_max": float(t[-1]), "samples": samples, "replicas": replicas}
+    options = {"t_max": float(t[-1]), "samples": each * replicas, "replicas": replicas}
     if not linear:
         options |= {"particles": particles, "dt": dt}
     about = provenance(
@@ -123,6 +130,57 @@ def online(
     return Solution(variables, coords, about)
 
 
+class Moments(NamedTuple):
+    """Second moments of the weights at the times reached, (times, replicas, m, ·), and why no further."""
+
+    norm: Any
+    overlap: Any
+    failure: str
+
+
+def _found(problem: Problem, nodes: Nodes, moments: Moments) -> dict[str, np.ndarray]:
+    """Every variable, (replicas, times, …)."""
+    observed = observe(problem, nodes, moments.norm, moments.overlap)
+    found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
+    found["norm"] = moments.norm
+    if problem.k:
+        found["overlap"] = moments.overlap
+    return {name: np.moveaxis(np.asarray(values, dtype=np.float64), 1, 0) for name, values in found.items()}
+
+
+def _step_error(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
+    """Of a rule of weak order two: a third of what twice the step changes, and of how well that is known.
+
+    The largest of neighbouring times, since the change may pass through zero.
+    """
+    reached = min(fine.shape[1], coarse.shape[1])
+    change, unsure = over_replicas(fine[:, :reached] - coarse[:, :reached])
+    error = np.hypot(change, unsure) / 3
+    error = np.concatenate([error, np.full((fine.shape[1] - reached, *error.shape[1:]), np.inf)])
+    padded = np.pad(error, [(1, 1)] + [(0, 0)] * (error.ndim - 1), mode="edge")
+    return np.max([padded[:-2], padded[1:-1], padded[2:]], axis=0) if len(error) else error
+
+
+def _ending(problem: Problem, algorithm: Algorithm, t: np.ndarray, reached: int, failure: str) -> tuple[str, str]:
+    """Status and message: whether all times were reached, and whether theory says that it grows for ever."""
+    tau = float(algorithm.noise_temperature)
+    limit = largest_stable(problem, math.inf, algorithm=algorithm)
+    if reached < len(t):
+        before = t[reached - 1] if reached else 0.0
+        cause = failure or f"θᵀθ/d beyond {BOUND:g}"
+        return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {t[reached]:.4g} ({cause})")
+    if limit is not None and tau >= limit:
+        return "diverged", f"diverged: it grows without bound, τ = {tau:g}; the largest stable temperature is {limit:g}"
+    return "complete", ""
+
+
+def _knots(problem: Problem, algorithm: Algorithm, t_max: float) -> np.ndarray:
+    """Times up to t_max at which the learning rate or the batch changes."""
+    moving = [("schedule", problem.schedule), (f"{type(algorithm).__name__}.batch_share", algorithm.batch_share)]
+    knots = [course(*item, t_max).knots() for item in moving if not isinstance(item[1], Constant)]
+    return np.unique(np.concatenate([np.zeros(0), *knots]))
+
+
 def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
     m, gram = problem.width, problem.gram()
     repeat = (replicas, 1, 1)
@@ -130,35 +188,58 @@ def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _march_moments(
-    problem: Problem, algorithm: Algorithm, nodes: Nodes, t: np.ndarray, replicas: int, bar: Progress
-) -> tuple[Any, Any]:
+    problem: Problem,
+    algorithm: Algorithm,
+    nodes: Nodes,
+    t: np.ndarray,
+    replicas: int,
+    knots: np.ndarray,
+    bar: Progress,
+) -> Moments:
     """C_θ(t,t) and C_θ(t,*) of all replicas, integrated together to a relative 1e-9, at the times reached."""
-    from scipy.integrate import solve_ivp
+    from scipy.integrate import DOP853
 
     Q0, c0 = _start(problem, replicas)
     cut = Q0.size
-    farthest = 0.0
-
-    def unpack(state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return state[:cut].reshape(Q0.shape), state[cut:].reshape(c0.shape)
 
     def velocity(s: float, state: np.ndarray) -> np.ndarray:
-        nonlocal farthest
-        dQ, dc = _velocity(problem, float(algorithm.temperature_at(s)), nodes, s, *unpack(state))
-        bar.phase("")
-        bar.advance(max(0.0, s - farthest) / t[-1])
-        farthest = max(farthest, s)
+        Q, c = state[:cut].reshape(Q0.shape), state[cut:].reshape(c0.shape)
+        dQ, dc = _velocity(problem, float(algorithm.temperature_at(s)), nodes, s, Q, c)
         return np.concatenate([np.asarray(dQ).ravel(), np.asarray(dc).ravel()])
 
-    def too_large(s: float, state: np.ndarray) -> float:
-        size = np.max(np.abs(state[:cut]))
-        return BOUND - size if np.isfinite(size) else -1.0
-
-    too_large.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
     start = np.concatenate([Q0.ravel(), c0.ravel()])
-    out = solve_ivp(velocity, (0.0, t[-1]), start, method="DOP853", t_eval=t, rtol=1e-9, atol=1e-12, events=too_large)
-    reached = len(out.t)
-    states = out.y.T if reached else np.zeros((0, len(start)))
-    Q = states[:, :cut].reshape(reached, *Q0.shape)
-    c = states[:, cut:].reshape(reached, *c0.shape)
-    return jnp.asarray(Q), jnp.asarray(c)
+    stops = np.append(knots[knots < t[-1]], t[-1])
+    states, failure = [start for at in t if at <= 0], ""
+    with np.errstate(over="ignore", invalid="ignore"):
+        solver = DOP853(velocity, 0.0, start, t[-1], rtol=1e-9, atol=1e-12)
+        lengths: list[float] = []
+        while solver.status == "running":
+            # no step beyond the next change of the schedule: what lies behind it is not felt from here
+            ahead = stops[np.searchsorted(stops, solver.t, side="right")]
+            solver.max_step = max(ahead - solver.t, 16 * np.spacing(solver.t))
+            failure = solver.step() or ""
+            size = np.max(np.abs(solver.y[:cut]))
+            if failure or not size < BOUND:
+                break
+            assert solver.t_old is not None
+            bar.phase("")
+            bar.advance((solver.t - solver.t_old) / t[-1])
+            inner = solver.dense_output()
+            reached = int(np.searchsorted(t, solver.t, side="right"))
+            states += [inner(at) for at in t[len(states) : reached]]
+            lengths.append(solver.t - solver.t_old)
+            _refuse_endless(lengths, solver.t, t[-1])
+    out = np.array(states).reshape(len(states), len(start))
+    Q, c = out[:, :cut].reshape(-1, *Q0.shape), out[:, cut:].reshape(-1, *c0.shape)
+    return Moments(jnp.asarray(Q), jnp.asarray(c), failure)
+
+
+def _refuse_endless(lengths: list[float], now: float, last: float) -> None:
+    """Refuse a time that steps of a length that no longer grows would not reach in minutes."""
+    if len(lengths) % LOOK_BACK or len(lengths) < 4 * LOOK_BACK:
+        return
+    recent, before = np.mean(lengths[-LOOK_BACK:]), np.mean(lengths[-2 * LOOK_BACK : -LOOK_BACK])
+    needed = (last - now) / recent
+    if len(lengths) + needed > MOST_STEPS and recent < 1.2 * before:
+        why = f"from t = {now:.4g} on steps of {recent:.2g} are stable, {needed:.2g} of them; lower t_max"
+        raise reject("t_max", f"{last:.4g}", f"{why} (at most {MOST_STEPS} are taken)")

@@ -10,14 +10,21 @@ import numpy as np
 
 from .._linalg import match, root
 from ..algorithms import Algorithm
+from ..errors import reject
 from ..problem import Problem, fields
+from ..problem.schedules import factors
 from ..progress import Progress
 from .averages import PER_REPLICA, Nodes, average, force_moments
 from .stability import BOUND
 
+MOST_STEPS = 10**6
+"""Steps that still take minutes."""
+AT_ONCE = 64
+"""Steps of one compiled call: Ctrl-C waits no longer."""
+
 
 @jax.jit
-@partial(jax.vmap, in_axes=(None, None, None, PER_REPLICA, 0, 0, None, None, None, None, 0))
+@partial(jax.vmap, in_axes=(None, None, None, PER_REPLICA, 0, 0, None, None, None, None, None, 0))
 def _advance(
     problem: Problem,
     tau: Any,
@@ -29,10 +36,12 @@ def _advance(
     h: Any,
     first: Any,
     steps: Any,
+    stride: Any,
     key: Any,
 ) -> Any:
     """`steps` stochastic Heun steps of size h of every replica; the noise is free of θ, so weak order two.
 
+    Each takes `stride` of the normals from `first` on: steps twice as large see the same noise.
     `scheduled`: the algorithm, where its temperature changes in time.
     """
     m = theta.shape[1]
@@ -50,7 +59,12 @@ def _advance(
 
     def step(i: Any, x: Any) -> Any:
         s = t + i * h
-        normal = jax.random.normal(jax.random.fold_in(key, first + i), (len(x), m))
+
+        def add(j: Any, total: Any) -> Any:
+            own = jax.random.fold_in(key, first + i * stride + j)
+            return total + jax.random.normal(own, (len(x), m)) / jnp.sqrt(stride)
+
+        normal = jax.lax.fori_loop(0, stride, add, jnp.zeros((len(x), m)))
         slope, square = drift(s, x)
         guess = x + h * slope + jnp.sqrt(tau * h) * normal @ root(square)
         slope_, square_ = drift(s + h, guess)
@@ -67,37 +81,66 @@ def march_particles(
     replicas: int,
     particles: int,
     dt: float,
+    knots: np.ndarray,
     weight_key: Any,
     path_key: Any,
     bar: Progress,
-) -> tuple[Any, Any]:
-    """C_θ(t,t) and C_θ(t,*) of every replica at the times reached before the norm passes BOUND."""
+) -> list[tuple[Any, Any]]:
+    """C_θ(t,t) and C_θ(t,*) of every replica at the times reached before the norm passes BOUND.
+
+    Twice: with steps of at most dt, and with steps twice as large and the same noise.
+    """
     m, tau = problem.width, float(algorithm.noise_temperature)
     scheduled = algorithm if algorithm.scheduled else None
     gram = jnp.asarray(problem.gram())
+    cuts, pairs = _grid(problem, t, dt, knots)
 
     def draw(key: Any) -> Any:
-        theta, theta_star = problem.sample_weights(key, particles)
-        return match(jnp.concatenate([theta, theta_star], axis=1).astype(jnp.float64), gram)
+        return match(jnp.asarray(problem.spread_weights(key, particles)), gram)
 
-    both = jax.vmap(draw)(jax.random.split(weight_key, replicas))
-    theta, theta_star = both[..., :m], both[..., m:]
-    path_keys = jax.random.split(path_key, replicas)
-    now, first = 0.0, 0
-    Qs, cs = [], []
-    for target in t:
-        if target > now:
-            steps = max(1, math.ceil((target - now) / dt - 1e-9))
-            h = (target - now) / steps
-            theta = _advance(problem, tau, scheduled, nodes, theta, theta_star, now, h, first, steps, path_keys)
-            bar.phase("")
-            bar.advance((target - now) / t[-1])
-            now, first = target, first + steps
-        Q = jnp.einsum("rna,rnb->rab", theta, theta) / particles
-        if not bool(jnp.all(jnp.isfinite(Q)) & (jnp.max(Q) < BOUND)):
-            break
-        Qs.append(Q)
-        cs.append(jnp.einsum("rna,rnb->rab", theta, theta_star) / particles)
-    if not Qs:
-        return jnp.zeros((0, replicas, m, m)), jnp.zeros((0, replicas, m, problem.k))
-    return jnp.stack(Qs), jnp.stack(cs)
+    both = jnp.stack([draw(key) for key in jax.random.split(weight_key, replicas)])
+    theta_star, path_keys = both[..., m:], jax.random.split(path_key, replicas)
+
+    def path(stride: int) -> tuple[Any, Any]:
+        theta, first = both[..., :m], 0
+        Qs, cs = [], []
+        for i, at in enumerate(cuts):
+            if i:
+                steps = 2 * pairs[i - 1] // stride
+                h = (at - cuts[i - 1]) / steps
+                for done in range(0, steps, AT_ONCE):
+                    now, some = cuts[i - 1] + done * h, min(AT_ONCE, steps - done)
+                    more = first + done * stride
+                    theta = _advance(
+                        problem, tau, scheduled, nodes, theta, theta_star, now, h, more, some, stride, path_keys
+                    )
+                    theta.block_until_ready()
+                    bar.phase("")
+                    bar.advance(some * h / t[-1] / 1.5 / stride)
+                first += steps * stride
+            Q = jnp.einsum("rna,rnb->rab", theta, theta) / particles
+            if not bool(jnp.all(jnp.isfinite(Q)) & (jnp.max(Q) < BOUND)):
+                break
+            if at in t:
+                Qs.append(Q)
+                cs.append(jnp.einsum("rna,rnb->rab", theta, theta_star) / particles)
+        if not Qs:
+            return jnp.zeros((0, replicas, m, m)), jnp.zeros((0, replicas, m, problem.k))
+        return jnp.stack(Qs), jnp.stack(cs)
+
+    return [path(1), path(2)]
+
+
+def _grid(problem: Problem, t: np.ndarray, dt: float, knots: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Times at which to stop, and pairs of steps between them, of at most dt, or dt/s where the schedule is above 1."""
+    if t[-1] > MOST_STEPS * dt:
+        why = f"more than {MOST_STEPS} steps up to t = {t[-1]:g}; lower t_max, or raise dt"
+        raise reject("dt", f"{dt:.3g}", why)
+    cuts = np.unique(np.concatenate([[0.0], t, knots[knots < t[-1]]]))
+    fastest = np.ones(len(cuts))
+    if len(knots):
+        fastest = np.maximum(1.0, np.abs(factors("schedule", problem.schedule, cuts)))
+    need = np.diff(cuts) * np.maximum(fastest[1:], fastest[:-1]) / dt
+    if np.sum(need) > MOST_STEPS:
+        raise reject("schedule", f"factors up to {fastest.max():.3g}", f"that is {np.sum(need):.2g} steps; lower t_max")
+    return cuts, [max(1, math.ceil(n / 2 - 1e-9)) for n in need]

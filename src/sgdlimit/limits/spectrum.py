@@ -35,11 +35,11 @@ def marchenko_pastur(sample_ratio: float, longest: float = 10.0) -> Spectrum:
     if math.isinf(sample_ratio):
         return Spectrum(np.ones(1), np.ones(1))
     spread = 1 / sample_ratio
-    degree = math.sqrt(70.0 * longest * upper_edge(sample_ratio))
-    count = 32 + math.ceil(0.75 * degree)
-    if count > MAX_NODES:
+    degree = math.sqrt(70.0 * upper_edge(sample_ratio)) * math.sqrt(longest)
+    if 32 + 0.75 * degree > MAX_NODES:
         most = ((MAX_NODES - 32) / 0.75) ** 2 / 70 / upper_edge(sample_ratio)
         raise reject("t_max", f"{longest:.4g}", f"the spectrum at this δ is resolved up to t = {most:.3g}; lower t_max")
+    count = 32 + math.ceil(0.75 * degree)
     diagonal = np.full(count, 1 + spread)
     diagonal[0] = 1.0
     nodes, vectors = eigh_tridiagonal(diagonal, np.full(count - 1, math.sqrt(spread)))
@@ -60,6 +60,8 @@ def stable_temperature(sample_ratio: float, ridge: float) -> float:
     """Largest τ at which least squares stays bounded: `eq:dmft_ridge_errors` with τ∫H₂ = 1, τ = 2/∫ x²/(x+λ) dμ."""
     if ridge == 0:
         return 2.0
+    if ridge > 1:  # the closed form below is a small difference of large numbers
+        return stable_temperature_on(*marchenko_pastur(sample_ratio, 1.0), ridge)
     return 2 / (1 - ridge + ridge**2 * stieltjes(sample_ratio, ridge))
 
 
@@ -68,3 +70,26 @@ def stable_temperature_on(nodes: np.ndarray, weights: np.ndarray, ridge: float) 
     total = nodes + ridge
     share = np.divide(nodes**2, total, out=np.zeros_like(nodes), where=total > 0)
     return 2 / float(weights @ share)
+
+
+ITERATION_WORK = 2e11
+"""Multiply-adds that the search for an eigenvalue may take: seconds."""
+
+
+def stable_temperature_of_rows(rows: np.ndarray, nodes: np.ndarray, ridge: float, sample_ratio: float) -> float:
+    """Largest τ at which second moments of SGF's residuals stay bounded on these very rows, given in A's eigenbasis.
+
+    E r_i² = … + (τ/δ) Σ_j ∫(x_iᵀ e^{−(A+λ)u} x_j)² E r_j² closes exactly: τ = δ/ρ, ρ the largest eigenvalue of the
+    integrated kernel. A row alone gives τ|x|² = 2; rows whose residuals are alike give `stable_temperature_on`.
+    """
+    rates = nodes[:, None] + nodes + 2 * ridge
+    inverse = np.divide(1.0, rates, out=np.zeros_like(rates), where=rates > 0)
+    turns = int(np.clip(ITERATION_WORK / (2 * rows.size * len(nodes)), 4, 200))
+    v, size = np.sum(rows**2, axis=1) ** 2, 0.0
+    for _ in range(turns):  # powers of a symmetric matrix without negative entries
+        v = v / np.linalg.norm(v)
+        v = np.sum((rows @ ((rows.T * v) @ rows * inverse)) * rows, axis=1)
+        before, size = size, float(np.linalg.norm(v))
+        if size - before <= 1e-4 * size:
+            break
+    return sample_ratio / size if size > 0 else math.inf

@@ -9,7 +9,7 @@ import numpy as np
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning
 from ..problem import Constant, NoPenalty, Problem, Ridge, Square
-from .spectrum import stable_temperature, stable_temperature_on
+from .spectrum import stable_temperature, stable_temperature_of_rows
 
 BOUND = 1e10
 """A norm θᵀθ/d beyond this counts as divergence; single precision still holds it."""
@@ -28,7 +28,7 @@ def largest_stable(
 ) -> float | None:
     """The largest stable τ where theory gives one: least squares without schedules, whose noise would be τ(t)s(t)².
 
-    On the limit law at the problem's δ (or the one given), or on the spectrum of the user's matrix.
+    On the limit law at the problem's δ (or the one given), or on the rows of the user's matrix.
     """
     if algorithm is not None and algorithm.scheduled:
         return None
@@ -37,8 +37,9 @@ def largest_stable(
         return None
     if matrix is None:
         return stable_temperature(problem.sample_ratio if sample_ratio is None else sample_ratio, ridge)
-    eigenvalues = np.linalg.svd(matrix, compute_uv=False) ** 2 * matrix.shape[1] / matrix.shape[0]
-    return stable_temperature_on(eigenvalues, np.full(len(eigenvalues), 1 / matrix.shape[1]), ridge)
+    left, singular, _ = np.linalg.svd(matrix, full_matrices=False)
+    delta = matrix.shape[0] / matrix.shape[1]
+    return stable_temperature_of_rows(left * singular, singular**2 / delta, ridge, delta)
 
 
 def divergence_words(tau: float | None, limit: float | None, when: str) -> str:
@@ -53,12 +54,13 @@ def divergence_words(tau: float | None, limit: float | None, when: str) -> str:
 
 
 def verdict(train: np.ndarray, t: np.ndarray, tau: float, limit: float | None) -> tuple[int, str, str]:
-    """Times to keep, status and message of a computed curve; warns where it left the range of numbers."""
+    """Times to keep, status and message of a computed curve; warns where it grows without bound."""
+    keep, words = len(t), ""
     if not np.all(np.isfinite(train)):
         keep = int(np.argmin(np.isfinite(train)))
-        message = divergence_words(tau, limit, f"t = {t[keep]:.4g}")
-        warnings.warn(message, DivergenceWarning, stacklevel=3)
-        return keep, "diverged", message
-    if limit is not None and tau >= limit and math.isfinite(limit):
-        return len(t), "complete", f"grows without bound: τ = {tau:g}, the largest stable temperature is {limit:.4g}"
-    return len(t), "complete", ""
+        words = divergence_words(tau, limit, f"t = {t[keep]:.4g}")
+    elif limit is not None and tau >= limit and math.isfinite(limit):
+        words = f"diverged: it grows without bound, τ = {tau:g}; the largest stable temperature is {limit:.4g}"
+    if words:
+        warnings.warn(words, DivergenceWarning, stacklevel=3)
+    return keep, "diverged" if words else "complete", words

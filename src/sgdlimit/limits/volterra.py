@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import reject
+
 POINTS = 12
 """Gauss points of a panel."""
 REACH = 4.0
@@ -21,7 +23,9 @@ REACH = 4.0
 
 GROWTH = 0.1
 """Longest panel at late times, relative to the time itself."""
-BUDGET = 2000
+MOST_PANELS = 200_000
+"""Panels up to a recorded time that still take seconds."""
+BUDGET = 20_000
 """Largest number of bisections between two recorded times under a schedule."""
 
 
@@ -82,10 +86,11 @@ def _cuts(
     end: float,
     speed: Callable[[np.ndarray], np.ndarray],
     heat: Callable[[np.ndarray], np.ndarray],
+    knots: np.ndarray,
 ) -> list[float]:
     """Ends of panels on which ∫s and ∫s²τ(t)/τ are resolved: bisect until the halves agree with the whole.
 
-    A jump of s or τ is isolated in a panel of relative length 2⁻⁴⁰; what is rough everywhere gets BUDGET panels.
+    A jump of s or τ is isolated in a panel of relative length 2⁻⁴⁰. At `knots` s or τ is known to change.
     """
     panel = _panel()
     left_over = BUDGET
@@ -101,12 +106,15 @@ def _cuts(
         middle = (a + b) / 2
         left, right = integrals(a, middle), integrals(middle, b)
         resolved = np.all(np.abs(left + right - whole) <= 1e-12 * (end - start) + 1e-11 * np.abs(whole))
-        if resolved or level == 0 or left_over < 0:
+        if resolved or level == 0:
             return [b]
+        if left_over < 0:
+            where = f"one that is rough everywhere between t = {start:.4g} and {end:.4g}"
+            raise reject("schedule", where, "no panels resolve it; smooth it, or lower t_max")
         return refine(a, middle, left, level - 1) + refine(middle, b, right, level - 1)
 
-    # Sixteen panels to begin with, so that a short burst between Gauss points is not overlooked.
-    edges = np.linspace(start, end, 17)
+    inside = knots[(knots > start) & (knots < end)]
+    edges = np.union1d(np.linspace(start, end, 17), inside)
     return [c for a, b in pairwise(edges) for c in refine(a, b, integrals(a, b), 36)]
 
 
@@ -119,17 +127,19 @@ def solve(
     speed: Callable[[np.ndarray], np.ndarray] | None = None,
     advanced: Callable[[float], None] = lambda _: None,
     heat: Callable[[np.ndarray], np.ndarray] | None = None,
+    knots: np.ndarray | None = None,
 ) -> Curve:
     """Solve train = source(u) + ∫ Σ_q weights_q e^{−rates_q(u−u')} τ s² train.
 
     `source` takes flow times u; `speed` is the schedule s(t), None for 1. The noise of a step scaled by s carries s².
-    `heat` is τ(t)/τ where the temperature changes in time, None for 1.
+    `heat` is τ(t)/τ where the temperature changes in time, None for 1; `knots` are times at which either changes.
     `advanced` is told the share of recorded times that is done.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # growth beyond the largest float is reported by the caller
         if heat is not None and speed is None:
             speed = np.ones_like
-        return _solve(source, rates, weights, temperature, times, speed, advanced, heat or np.ones_like)
+        knots = np.zeros(0) if knots is None else knots
+        return _solve(source, rates, weights, temperature, times, speed, advanced, heat or np.ones_like, knots)
 
 
 def _solve(
@@ -141,6 +151,7 @@ def _solve(
     speed: Callable[[np.ndarray], np.ndarray] | None,
     advanced: Callable[[float], None],
     heat: Callable[[np.ndarray], np.ndarray],
+    knots: np.ndarray,
 ) -> Curve:
     panel = _panel()
     train, memory, flow = np.empty(len(times)), np.empty((len(times), len(rates))), np.empty(len(times))
@@ -165,7 +176,7 @@ def _solve(
         return np.exp(-np.multiply.outer(advance, rates)) * weights, matrix, remember, np.exp(-end * rates)
 
     for i, target in enumerate(times):
-        cuts = [] if target <= now else [target] if speed is None else _cuts(now, target, speed, heat)
+        cuts = [] if target <= now else [target] if speed is None else _cuts(now, target, speed, heat, knots)
         for cut in cuts:
             some = np.linspace(now, cut, 9)
             fastest = 1.0 if speed is None else float(np.max(np.abs(speed(some))))
@@ -175,7 +186,11 @@ def _solve(
             while now < cut:
                 # What is still alive at a late time varies on the scale of that time; the rest follows at once.
                 reach = max(REACH / rate if rate > 0 else math.inf, GROWTH * now if settled else 0.0)
-                count = max(1, math.ceil((cut - now) / reach - 1e-9))
+                if not settled and (cut - now) / reach > MOST_PANELS:
+                    count = f"{(cut - now) / reach:.2g} steps at the rate {rate:.3g} of data, penalty and schedule"
+                    why = f"that is {count}; lower t_max"
+                    raise reject("t_max", f"{times[-1]:.4g}", why)
+                count = max(1, math.ceil(min((cut - now) / reach, 1e15) - 1e-9))
                 length = (cut - now) / count
                 at = now + length * panel.nodes
                 pace = np.ones(POINTS) if speed is None else np.asarray(speed(at), dtype=np.float64)

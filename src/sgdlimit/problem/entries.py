@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._process import refuse_orphans
 from .._tree import settle, static, tree
 from ..errors import real, reject
 
@@ -95,6 +96,7 @@ class CustomEntries(Entries):
 
 def check_sampler(argument: str, sample: Callable[..., Any], shape: tuple[int, ...]) -> None:
     """Refuse a sampler that fails, returns another shape, or does not draw from the key it is given."""
+    refuse_orphans()
     try:
         first, again, other = (np.asarray(sample(jax.random.key(seed), shape)) for seed in (0, 0, 1))
     except Exception as error:

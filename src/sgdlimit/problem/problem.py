@@ -1,6 +1,7 @@
 """What is learned: data law, labels, loss, penalty, start."""
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from ..errors import InputError, instance, real, reject, traced, whole
 from . import fields, observables
 from .entries import check_sampler
 from .labels import LabelRule, Linear
-from .laws import EntryLaw, Law, Point
+from .laws import BLOCK, LIGHT, EntryLaw, Law, Point, SparseNormal, tail_index
 from .losses import LossLike, identity
 from .parameters import bound
 from .penalties import NoPenalty, PenaltyLike
@@ -109,6 +110,18 @@ class Problem:
             return theta, jnp.zeros((dim, 0))
         return theta, self.teacher.sample(teacher, (dim, self.k))
 
+    def spread_weights(self, key: Any, count: int) -> np.ndarray:
+        """Rows of (θ⁰, θ*), (count, m+k), on the host: every entry's draws spread evenly over its law.
+
+        A share of the entries that differs from its law, such as no non-zero entry of a sparse teacher, is what a
+        march of few samples cannot mend.
+        """
+        start, teacher = jax.random.split(key)
+        theta = _spread("init", self.init, start, count, self.width)
+        if self.teacher is None:
+            return theta
+        return np.concatenate([theta, _spread("teacher", self.teacher, teacher, count, self.k)], axis=1)
+
     def sample_noise(self, key: Any, count: int) -> jax.Array:
         """z (count,)."""
         return self.noise_law.sample(key, (count,))
@@ -131,6 +144,7 @@ class Problem:
                 raise reject(f"{name}=Point", law.value, f"it must be one number, or {size} (the width)")
             if isinstance(law, Law):
                 check_sampler(f"{name}=Law", law.sample, (16,) if name == "noise" else (16, size))
+                law.check(f"{name}=Law")
         _scalar("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
             _shaped("loss", _field, m, self.loss, r, r_star, z)
@@ -148,6 +162,24 @@ class Problem:
         else:
             hint = _shape_hint("theta", m)
             _scalar("penalty", lambda h, a: h(fields.as_user(a)), self.penalty, r, hint=hint, smooth=True)
+
+
+FEWEST_NONZERO = 8
+"""Non-zero entries of a sparse law among the draws of one march, at least."""
+
+
+def _spread(argument: str, law: EntryLaw, key: Any, count: int, size: int) -> np.ndarray:
+    """(count, size) entries of a law: quantiles of a stratified sample in random order, or plain draws without them."""
+    if isinstance(law, Law | Point):
+        return np.asarray(law.sample(key, (count, size)), dtype=np.float64)
+    if isinstance(law, SparseNormal) and law.density * count < FEWEST_NONZERO:
+        few, need = law.density * count, math.ceil(FEWEST_NONZERO / law.density)
+        why = f"{few:.2g} of the {count} samples of a replica would be non-zero; take at least {need} a replica"
+        raise reject(f"{argument}=SparseNormal.density", law.density, why)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    cells = np.argsort(rng.random((size, count)), axis=1)
+    u = np.clip((cells + rng.random((size, count))) / count, 1e-15, 1 - 1e-15)
+    return np.stack([law.spread_out(np.stack([row, row], axis=1), key) for row in u], axis=1)
 
 
 def _field(field_of: VectorField, *state: Any) -> Any:
@@ -199,6 +231,41 @@ def check_start(problem: Problem, z: Any = None) -> None:
         raise reject(
             "labels", y[np.abs(y) != 1][0], "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
         )
+
+
+@jax.jit
+def _along_noise(problem: Problem, w: Any, z: Any) -> dict[str, Any]:
+    """The force, and the roots of the observables, of samples that differ in z alone."""
+    r, r_star = w[: problem.width], w[problem.width :]
+    force = jax.vmap(lambda c: jnp.linalg.norm(fields.force(problem, 0.0, r, r_star, c)))(z)
+    seen = observables.on_samples(problem)
+    return {"force": force} | {
+        name: jax.vmap(lambda c, fn=fn: jnp.sqrt(jnp.abs(fn(r, r_star, c))))(z) for name, fn in seen.items()
+    }
+
+
+def check_tails(problem: Problem) -> None:
+    """Refuse label noise under which E ℓ² has no standard error that draws could tell; warn of such observables.
+
+    Built-in laws have light tails; a bounded force (Huber, logistic) makes any noise light.
+    """
+    law = problem.noise
+    if not isinstance(law, Law):
+        return
+    z = law.many((BLOCK,))
+    if tail_index(z) >= LIGHT:
+        return
+    w = np.sqrt(np.diag(problem.gram()))
+    found = _along_noise(problem, w.astype(np.float32), z.astype(np.float32))
+    index = {name: tail_index(np.asarray(values, dtype=np.float64)) for name, values in found.items()}
+    if index["force"] < LIGHT:
+        given = f"a law under which the force has tails of index {index['force']:.2g}"
+        why = "averages of samples do not settle; truncate its draws, take sl.Huber or another loss that grows less"
+        raise reject("noise=Law", given, f"{why}, or sl.least_squares, which needs its moments alone")
+    heavy = [f"{side}_{name}" for name in index for side in ("train", "test") if index[name] < LIGHT]
+    if heavy:
+        words = f"{', '.join(heavy)}: averages under this heavy-tailed noise do not settle, nor do their errors"
+        warnings.warn(words, RuntimeWarning, stacklevel=4)
 
 
 def _abstract(size: int) -> jax.ShapeDtypeStruct:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, reject, whole
+from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem
 from ..progress import Progress
@@ -128,8 +129,6 @@ def execute(
     if status != "complete":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
     variables, coords = _label(job, traces)
-    size = {"dim": job.dim, "samples": job.samples or None, "trials": trials}
-    size["dtype"] = "float64" if double else "float32"
     about = provenance(
         job.method,
         job.problem,
@@ -162,7 +161,12 @@ def _ending(job: Job, traces: list[Trace]) -> tuple[str, str]:
     (before, after), index = min(bad)
     tau = getattr(job.algorithm, "temperature", None)
     limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix, algorithm=job.algorithm)
-    return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
+    words = divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
+    last = [np.max(np.abs(trace.recorded[-1]["norm"])) for trace in traces if trace.recorded]
+    stiff = stiff_words(job.problem, job.algorithm.stable, job.plan.step_time, 3 * max([1.0, *last]) ** 0.5)
+    if stiff and job.algorithm.rows is not None:
+        stiff += " (it is τ·batch_size/dim)"
+    return "diverged", words + stiff
 
 
 def _label(job: Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:

@@ -1,5 +1,6 @@
 """`simulate` and `simulate_on_data`: validate, plan, and say how each trial comes about."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -10,15 +11,18 @@ from .. import grid
 from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData, check_share, require
-from ..errors import flag, real, reject, seed_number, whole
-from ..limits.on_data import read_data
+from ..dmft import metrics as own
+from ..errors import real, reject, seed_number, whole
+from ..limits.curvature import COUNT, Curvature, curvature, start_samples
+from ..limits.on_data import read_data, signs
 from ..problem import Labels, NoPenalty, Point, Problem, Square
 from ..problem.entries import resolve as resolve_entries
 from ..problem.problem import check_start
+from ..problem.schedules import resolving_step
 from ..results import Runs
 from .execute import Job, execute
 from .loop import Keys, Plan
-from .trial import RowsTest, Trial, build
+from .trial import Extra, RowsTest, Trial, build
 
 FLOW_STEP = 0.01
 """Default step of the integrators of gradient flow and SGF."""
@@ -28,6 +32,8 @@ GAUSSIAN_TEST = 2**13
 """Fresh samples for test averages when they cost nothing (Gaussian entries)."""
 MOST_UPDATES = 2e9
 """Updates are counted in 32 bits."""
+MOST_STEPS = 1e7
+"""Steps of a flow that are taken unasked."""
 ROWS_TEST = 2048
 """Fresh samples for test averages when each is a row of d entries."""
 
@@ -45,6 +51,8 @@ def simulate(
     entries: Any = "gaussian",
     snapshots: Any = None,
     test_samples: int | None = None,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
+    weight_metrics: Mapping[str, Callable[..., Any]] | None = None,
     dtype: str = "float32",
     workers: int | None = None,
     progress: bool | None = None,
@@ -52,10 +60,12 @@ def simulate(
     """Run the algorithm at dimension d on n = δd samples, `trials` times with independent data.
 
     times: when to record (default: 51 points up to `t_max`), rounded to whole updates; the result holds the true times.
-    dt: step of the algorithms that have none of their own (default 0.01 for flows, 0.05 for proportional batches).
+    dt: step of the algorithms that have none of their own: 0.05 by default for proportional batches; for flows 0.01, or
+        less where the curvature of data or penalty at the start, or a burst of a schedule, asks for it.
     entries: law of √d·x: 'gaussian', 'rademacher', 'uniform', 'sparse', or fn(key, shape) of mean 0 and variance 1.
     snapshots: times at which weights and pre-activations are kept (default: the last recorded one).
     test_samples: fresh samples behind a test average; workers: trials run at once (default: one a core).
+    metrics, weight_metrics: further averages by name, as in `solve`: ψ(r, r_star, z) and ψ(theta, theta_star).
     """
     keep_programs()
     require(problem, algorithm)
@@ -66,14 +76,17 @@ def simulate(
     law = resolve_entries(entries)
     fresh = (GAUSSIAN_TEST if law.gaussian else ROWS_TEST) if test_samples is None else test_samples
     fresh = whole("test_samples", fresh, least=1, why="it must be a whole number ≥ 1")
-    plan, step = _plan(algorithm, problem, dim, samples, dt, grid.resolve(t_max, times), snapshots)
+    extra = Extra(own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics))
+    wanted = grid.resolve(t_max, times)
     check_start(problem)
+    pull = curvature(problem, float(wanted[-1]), *start_samples(problem))
+    plan, step = _plan(algorithm, problem, dim, samples, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))
 
     def prepare(index: int) -> tuple[Trial, Any, Keys]:
         key = jax.random.fold_in(root, index)
         trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0))
-        return trial, theta, _keys(key)
+        return trial._replace(extra=extra), theta, _keys(key)
 
     job = Job("simulation", problem, algorithm, plan, prepare, samples, dim, None)
     options = {"t_max": float(plan.record[-1] * plan.step_time), "dt": step, "entries": law, "test_samples": fresh}
@@ -89,23 +102,27 @@ def simulate_on_data(
     penalty: Any = None,
     X_test: Any = None,
     y_test: Any = None,
-    binary: bool = False,
+    binary: bool | None = None,
     trials: int = 10,
     t_max: float | None = None,
     times: Any = None,
     dt: float | None = None,
     seed: int = 0,
     snapshots: Any = None,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
+    weight_metrics: Mapping[str, Callable[..., Any]] | None = None,
     dtype: str = "float32",
     workers: int | None = None,
     progress: bool | None = None,
 ) -> Runs:
     """Run the algorithm from θ = 0 on the user's own matrix; trials differ only in the draws of the algorithm.
 
-    Rows are samples; the penalty enters as H/d and time is t = ηk/d, as in `simulate`. `binary=True`: labels ±1.
+    Rows are samples; the penalty enters as H/d and time is t = ηk/d, as in `simulate`. `binary`: whether
+    labels are ±1 and the error is zero–one; found out where not said. A metric ψ(r, r_star, z) gets the label as z.
     """
+    keep_programs()
     X, y, X_test, y_test = read_data(X, y, X_test, y_test)
-    flag("binary", binary)
+    binary = signs(y, binary)
     n, dim = X.shape
     problem = Problem(
         loss=Square() if loss is None else loss,
@@ -115,10 +132,13 @@ def simulate_on_data(
         noise=Point(0.0),
     )
     require(problem, algorithm)
-    if binary and not np.all(np.abs(y) == 1):
-        raise reject("y", y[np.abs(y) != 1][0], "binary labels must be ±1; recode them")
     check_start(problem, z=y)
-    plan, step = _plan(algorithm, problem, dim, n, dt, grid.resolve(t_max, times), snapshots)
+    extra = Extra(own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics))
+    wanted = grid.resolve(t_max, times)
+    some = y[np.linspace(0, n - 1, min(n, COUNT)).astype(int)]
+    top = float(np.linalg.norm(X, 2)) ** 2 * dim / n
+    pull = curvature(problem, float(wanted[-1]), np.zeros((len(some), 1)), some, top)
+    plan, step = _plan(algorithm, problem, dim, n, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))
 
     def prepare(index: int) -> tuple[Trial, Any, Keys]:
@@ -130,7 +150,7 @@ def simulate_on_data(
             fresh = jnp.asarray(X_test, dtype=float_type)
             test = RowsTest(fresh, jnp.zeros((len(X_test), 0)), jnp.asarray(y_test, dtype=float_type))
         return (
-            Trial(data, jnp.zeros((dim, 0)), test),
+            Trial(data, jnp.zeros((dim, 0)), test, extra),
             jnp.zeros((dim, 1)),
             _keys(jax.random.fold_in(root, index)),
         )
@@ -149,6 +169,25 @@ def _keys(key: Any) -> Keys:
     return Keys(*(jax.random.fold_in(key, i) for i in (1, 2, 3)))
 
 
+def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: float, pull: Curvature) -> float:
+    """A step that is accurate, schedules included; the user's own, if it is stable."""
+    rate = pull.data + pull.penalty
+    largest = algorithm.stable / rate if rate > 0 else np.inf
+    if dt is not None and dt > largest:
+        why = f"steps above {largest:.3g} grow at the curvature {rate:.3g} of the start; leave dt out, or take"
+        raise reject("dt", f"{dt:.4g}", f"{why} dt ≤ {algorithm.accurate / rate:.2g}")
+    if dt is not None:
+        return dt
+    pulls = ((pull.data, 1.0), (pull.penalty, 2.0))
+    step = min([FLOW_STEP, *(share * algorithm.accurate / part for part, share in pulls if part > 0)])
+    for name, schedule in (("schedule", problem.schedule), ("batch_share", algorithm.batch_share)):
+        step = resolving_step(name, schedule, t_max, step)
+    if t_max > MOST_STEPS * step:
+        why = f"a curvature of {rate:.3g} asks for steps of {step:.2g}, more than {MOST_STEPS:.0e}; lower t_max, or give dt"
+        raise reject("t_max", f"{t_max:.4g}", why)
+    return step
+
+
 def _plan(
     algorithm: Algorithm,
     problem: Problem,
@@ -157,16 +196,20 @@ def _plan(
     dt: float | None,
     times: np.ndarray,
     snapshots: Any,
+    pull: Curvature,
 ) -> tuple[Plan, float | None]:
     """Whole updates at which to record; and the step, where it was a choice."""
     algorithm.check_simulation(problem, samples)
     has_own = algorithm.rows is not None
     if dt is not None and has_own:
         raise reject("dt", dt, f"the step of {type(algorithm).__name__} is η/d = τB/d; leave dt out")
-    if dt is None:
-        dt = DISCRETE_STEP if algorithm.discrete else FLOW_STEP
-    dt = float(real("dt", dt, above=0, why="it must be a positive time step"))
-    step = algorithm.step_time(dim, dt)
+    if dt is not None:
+        dt = float(real("dt", dt, above=0, why="it must be a positive time step"))
+    if algorithm.discrete:
+        dt = DISCRETE_STEP if dt is None else dt
+    elif not has_own:
+        dt = _flow_step(algorithm, problem, dt, float(times[-1]), pull)
+    step = algorithm.step_time(dim, dt or 0.0)
     if times[-1] > MOST_UPDATES * step:
         remedy = "lower t_max, or raise the temperature, the batch size or dt"
         raise reject("t_max", times[-1], f"that is more than {MOST_UPDATES:.0e} updates of {step:.3g} each; {remedy}")

@@ -1,12 +1,14 @@
 """One trial: its data, its weights, its fresh samples, and what is measured on them."""
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
 
 from .._linalg import root
+from .._tree import static, tree
 from ..algorithms.base import Data, FreshData, StoredData
 from ..problem import Problem, observables
 from ..problem.entries import Entries
@@ -27,12 +29,23 @@ class RowsTest(NamedTuple):
     z: Any
 
 
+@final
+@tree
+@dataclass(frozen=True)
+class Extra:
+    """The user's own averages: pairs of a name and ψ(r, r*, z), or ψ(θ, θ*)."""
+
+    on_samples: Any = static(default=())
+    on_weights: Any = static(default=())
+
+
 class Trial(NamedTuple):
     """Everything a run reads and never changes."""
 
     data: Data
     theta_star: Any
     test: GaussianTest | RowsTest | None
+    extra: Extra = Extra()
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
@@ -62,7 +75,9 @@ def observe(trial: Trial, theta: Any) -> dict[str, Any]:
     out = {"norm": norm}
     if problem.k:
         out["overlap"] = overlap
-    chosen = observables.on_samples(problem)
+    chosen = observables.on_samples(problem) | dict(trial.extra.on_samples)
+    for name, fn in trial.extra.on_weights:
+        out[name] = jnp.mean(jax.vmap(fn)(theta, trial.theta_star))
     if trial.test is not None:
         if isinstance(trial.test, GaussianTest):
             teacher = trial.theta_star.T @ trial.theta_star / dim

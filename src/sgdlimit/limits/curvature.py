@@ -1,0 +1,100 @@
+"""How fast the data and the penalty can pull at the start: what bounds an explicit step."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from .._linalg import root_of
+from ..problem import Constant, Problem, fields
+from ..problem.schedules import course
+
+COUNT = 1024
+"""Samples whose slopes at the start are looked at."""
+TIMES = 9
+"""Times at which they are looked at, besides the one at which the schedule is fastest."""
+
+
+class Curvature(NamedTuple):
+    """Slopes of ℓ and h at the start, over all times."""
+
+    data: float
+    """Largest curvature of the training loss."""
+    penalty: float
+    """Largest slope of h."""
+    slopes: tuple[np.ndarray, np.ndarray]
+    """E∇ℓ and E∇h at t = 0, (m, m)."""
+
+
+@jax.jit
+def _slopes(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
+    """∇ℓ and ∇h of samples at the start, (times, m, m, samples)."""
+    m = problem.width
+
+    def at(t: Any) -> tuple[Any, Any]:
+        slopes = jax.vmap(lambda a, b, c: fields.force_r(problem, t, a, b, c), out_axes=-1)(w[:, :m], w[:, m:], z)
+        stiff = jax.vmap(lambda v: fields.drift_theta(problem, t, v), out_axes=-1)(w[:, :m])
+        return slopes, stiff
+
+    return jax.lax.map(at, times)
+
+
+def edge(curvatures: np.ndarray, sample_ratio: float) -> float:
+    """Largest eigenvalue of (1/n) Σ_s J_s u_s u_sᵀ, u standard normal, J the curvatures of the samples.
+
+    The edge of its limit law, min over x in (0, δ/J_max) of 1/x + E[J/(1 − Jx/δ)]: a single sample of curvature J pulls
+    with J/δ, all together with (1 + δ^−½)² E J where they are alike.
+    """
+    J = np.abs(curvatures[np.isfinite(curvatures)])
+    top = float(np.max(J, initial=0.0))
+    if top == 0.0:
+        return 0.0
+    if np.isinf(sample_ratio):
+        return float(np.mean(J))
+    x = sample_ratio / top * np.linspace(0.02, 0.98, 97)
+    return float(np.min(1 / x + np.mean(J / (1 - J * x[:, None] / sample_ratio), axis=1)))
+
+
+def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """(w_0, w*) and z of COUNT samples."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.gram())
+    z = np.asarray(problem.noise_law.spread_out(rng.random((COUNT, 2)), jax.random.key(0)), dtype=np.float64)
+    return w, z
+
+
+def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top: float | None = None) -> Curvature:
+    """Curvatures of samples at the start, where the schedule is fastest too; `top`: largest eigenvalue of own data."""
+    times = np.linspace(0.0, t_max, TIMES)
+    if not isinstance(problem.schedule, Constant):
+        t, s = course("schedule", problem.schedule, t_max)
+        times = np.append(times, t[np.argmax(np.abs(s))])
+    with jax.enable_x64(True):
+        slopes, stiff = (np.asarray(part) for part in _slopes(problem, w, z, times))
+    pulls = [_largest(part) for part in (slopes, stiff)]
+    if top is None:
+        data = max(edge(here, float(problem.sample_ratio)) for here in pulls[0])
+    else:
+        data = top * float(np.max(pulls[0]))
+    return Curvature(data, float(np.max(pulls[1])), (slopes[0].mean(axis=-1), stiff[0].mean(axis=-1)))
+
+
+def _largest(slopes: np.ndarray) -> np.ndarray:
+    """Largest eigenvalue, by size, of the symmetric part of each (times, samples)."""
+    symmetric = (slopes + slopes.swapaxes(1, 2)) / 2
+    return np.max(np.abs(np.linalg.eigvalsh(np.moveaxis(np.nan_to_num(symmetric), -1, 1))), axis=-1)
+
+
+@jax.jit
+def _stiffness(problem: Problem, t: Any, theta: Any) -> Any:
+    return jax.vmap(lambda v: fields.drift_theta(problem, t, v))(theta)
+
+
+def stiff_words(problem: Problem, stable: float, step: float, size: float) -> str:
+    """Where the penalty alone makes a step unstable for weights up to `size`: which step would be stable; else ''."""
+    theta = np.linspace(-size, size, 33)[:, None] * np.ones(problem.width)
+    with jax.enable_x64(True):
+        slope = float(np.max(np.abs(np.nan_to_num(np.asarray(_stiffness(problem, 0.0, theta))))))
+    if step * slope <= stable:
+        return ""
+    return f"; the penalty's slope {slope:.3g} is stable up to steps of {stable / slope:.3g}, dt = {step:.3g} is above"
