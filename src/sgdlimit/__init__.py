@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
     from .comparison import Report, compare
     from .dmft import solve
-    from .errors import DivergenceWarning, InputError, UnreliableWarning
+    from .errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning
     from .limits import least_squares, least_squares_on_data, online
     from .problem import (
         Constant,
@@ -91,6 +91,7 @@ __all__ = [
     "SparseEntries",
     "SparseNormal",
     "Square",
+    "ToleranceWarning",
     "TwoLayer",
     "TwoLayerLabels",
     "Uniform",

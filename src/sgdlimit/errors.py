@@ -19,6 +19,10 @@ class DivergenceWarning(RuntimeWarning):
     """A computation stopped before its last time because a quantity grew without bound."""
 
 
+class ToleranceWarning(RuntimeWarning):
+    """A result that is not known as well as was asked for: its message says how well it is."""
+
+
 class UnreliableWarning(RuntimeWarning):
     """A result whose values or errors should not be believed: `solution.quality` says why."""
 

@@ -40,6 +40,8 @@ class Labelled(NamedTuple):
     variables: dict[str, Variable]
     coords: dict[str, np.ndarray]
     errors: dict[str, Split]
+    scales: dict[str, float]
+    """The size of a curve, where that is not its largest value."""
 
 
 def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
@@ -91,7 +93,7 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
         coords["earlier"] = time
     if problem.k:
         coords["teacher"] = np.arange(problem.k)
-    return Labelled(variables, coords, errors)
+    return Labelled(variables, coords, errors, scales)
 
 
 def _bias(copies: np.ndarray, found: Marched) -> np.ndarray:

@@ -14,20 +14,21 @@ from .. import grid
 from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import require
-from ..errors import DivergenceWarning, real, reject, seed_number, whole
+from ..errors import DivergenceWarning, ToleranceWarning, UnreliableWarning, real, reject, seed_number, whole
 from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem, fields
 from ..problem.problem import check_start
 from ..results import Solution
 from ..results.provenance import provenance
+from ..results.quality import Check, Curve, Quality, judge
 from ..results.variables import COMPARABLE
 from . import estimate, stages
 from . import metrics as own
 from .checks import check_choices, look
 from .drive import Job, Marched
 from .references import solve_by_iteration
-from .stages import DEFAULT_SAMPLES, FEWEST, Ask
+from .stages import DEFAULT_SAMPLES, FEWEST, Ask, Stage
 
 
 def solve(
@@ -116,6 +117,13 @@ def solve(
     if stage.diverged:
         status, message = "diverged", _divergence(job, found)
         warnings.warn(message, DivergenceWarning, stacklevel=2)
+    quality = checked(ask, stage)
+    if status != "diverged" and not quality.passed:
+        status, message = "unreliable", "; ".join(map(str, quality.failed))
+    if status == "unreliable":
+        warnings.warn(message, UnreliableWarning, stacklevel=2)
+    elif status in ("tolerance missed", "budget"):
+        warnings.warn(message, ToleranceWarning, stacklevel=2)
     count, times_of = stage.work.each, job.steps.times
     options = {
         "t_max": float(times_of[-1]), "tol": ask.tol if ask.promised else None, "dt": float(np.max(np.diff(times_of))),
@@ -134,7 +142,27 @@ def solve(
         f"DMFT, {'exact' if ask.linear else 'particle'} weights", problem, algorithm,
         seed=ask.seed, options=options, status=status, message=message, diagnostics=diagnostics,
     )  # fmt: skip
+    about["quality"] = quality.to_words()
     return Solution(labelled.variables | drawn_variables, labelled.coords | drawn_coords, about)
+
+
+def checked(ask: Ask, stage: Stage) -> Quality:
+    """What the curves tell, and what the marches do."""
+    found, labelled = stage.found, stage.labelled
+    solution = Solution(labelled.variables, labelled.coords)
+    curves = {
+        name: Curve(solution[name], solution[f"{name}_stderr"], solution.systematic(name), solution.copies(name))
+        for name in ask.variables
+        if name in solution
+    }
+    quality = judge(solution.time, curves, labelled.scales)
+    worst = {part: stages.worst(ask, labelled, part) for part in ("projection", "step", "bias")}
+    return quality + [
+        Check.most("memory", worst["projection"], 0.05, f"projection error, {found.system.memory.size} functions"),
+        Check.most("time step", worst["step"], 0.05, f"what is left after {len(found.records)} grids"),
+        Check.report("finite samples", worst["bias"], f"bias of marches of {found.fed_back[0]} samples"),
+        Check.report("steepest slope", np.max(found.records[0].values["steepest"], initial=0.0), "of the force"),
+    ]
 
 
 def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> Ask:
