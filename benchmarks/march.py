@@ -21,6 +21,7 @@ from sgdlimit.dmft.integrator import Implicit
 from sgdlimit.dmft.system import System, one_group
 from sgdlimit.dmft.weight_side import Linear
 from sgdlimit.progress import Progress
+from sgdlimit.results.checkpoint import Checkpoint
 
 PROBLEM = sl.Problem(
     loss=sl.Logistic(), labels=sl.Sign(), penalty=sl.Ridge(0.01), sample_ratio=2.0,
@@ -46,7 +47,9 @@ def one_march(problem: sl.Problem, algorithm: Any, t_max: float, dt: float, samp
 
     def go() -> Any:
         with jax.enable_x64(True), jax.default_matmul_precision("highest"), Progress("", 1.0, False) as bar:
-            return run.joined([run.along(system, start, level, none, bar) for start in starts])
+            return run.joined(
+                [run.along(system, start, level, none, bar, Checkpoint(None, {}), "") for start in starts]
+            )
 
     return go
 

@@ -94,6 +94,32 @@ def fingerprint(value: Any) -> Hashable:
     return key
 
 
+def digest(value: Any) -> str:
+    """A fingerprint in letters, the same in another process."""
+    return hashlib.sha256("\n".join(_words(fingerprint(value))).encode()).hexdigest()
+
+
+def _words(key: Any) -> Iterable[str]:
+    """What a fingerprint holds, without addresses: code by its instructions, what counts by identity by its name."""
+    if isinstance(key, tuple | frozenset):
+        parts = [list(_words(part)) for part in key]
+        for part in sorted(parts) if isinstance(key, frozenset) else parts:
+            yield "("
+            yield from part
+            yield ")"
+    elif isinstance(key, types.CodeType):
+        yield f"code {key.co_code.hex()} {key.co_names} {key.co_varnames} {key.co_freevars}"
+        for constant in key.co_consts:
+            yield from _words(constant)
+    elif isinstance(key, Same):
+        named = key.value if hasattr(key.value, "__qualname__") or hasattr(key.value, "__name__") else type(key.value)
+        yield f"same {getattr(named, '__module__', '')} {getattr(named, '__qualname__', getattr(named, '__name__', ''))}"
+    elif isinstance(key, type):
+        yield _full_name(key)
+    else:
+        yield repr(key)
+
+
 def holds_function(value: Any) -> bool:
     """Whether `value` is a function or a tuple with one inside."""
     return callable(value) or (type(value) is tuple and any(holds_function(v) for v in value))

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from ..progress import Progress
+from ..results.checkpoint import Checkpoint
 from . import extrapolation, kernels, memory, noise, plan, run
 from .checks import check_memory
 from .memory import Memory, Moments
@@ -61,6 +62,8 @@ class Job:
     """Whether (θ⁰, θ*) are drawn."""
     projection: float
     """A projection error below this share of the curve is small."""
+    kept: Checkpoint
+    """What earlier stages, or an earlier process, have done."""
     max_bytes: float = math.inf
     deadline: float = math.inf
     """By `time.perf_counter`: after it no further march is begun, nor one finished."""
@@ -115,14 +118,15 @@ def _march(job: Job, progress: bool | None) -> Marched:
         bar.phase("compiling")
         size, compiling = _compiled(job, system, levels[-1], bar)
         starts = _starts(job, system, 0, size)
-        records = _all_grids(job, system, levels, starts, job.snapshots, bar)
+        records = _all_grids(job, system, levels, 0, starts, job.snapshots, bar)
         levels = levels[: len(records)]
         projection = None
         if isinstance(system.memory, Moments) and records[-1].reached:
             other = plan.level(
                 job.steps.times, job.strides[len(levels) - 1], memory.shifted(system.memory), system.dtype
             )
-            projection = _distance(run.along(system, starts[0], other, none, bar), records[-1])
+            name = _name(job, system, 0, other, 0, "shifted")
+            projection = _distance(run.along(system, starts[0], other, none, bar, job.kept, name), records[-1])
         repeats = 1 if any(part.reason for part in records) else job.repeats
         finer = _finer(repeats, levels, records) if len(levels) > 1 else repeats
         paired = [[part] for part in records]
@@ -161,7 +165,8 @@ def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[in
     check_memory(system, size, job.max_bytes)
     begin = clock.perf_counter()
     start = run.stack([_draw(job, system, i) for i in range(size)])
-    run.along(system, start, level._replace(times=level.times[:1]), job.snapshots[:0], bar)
+    nothing = Checkpoint(None, {})
+    run.along(system, start, level._replace(times=level.times[:1]), job.snapshots[:0], bar, nothing, "")
     _COMPILED.add(shape)
     return size, clock.perf_counter() - begin
 
@@ -169,28 +174,35 @@ def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[in
 def _more(job: Job, system: System, levels: list[Level], turn: int, size: int, bar: Progress) -> list[Records] | None:
     """One more march of every replica on these grids; None where one goes wrong, or time is up."""
     try:
-        more = _all_grids(job, system, levels, _starts(job, system, turn, size), job.snapshots[:0], bar)
+        more = _all_grids(job, system, levels, turn, _starts(job, system, turn, size), job.snapshots[:0], bar)
     except OutOfTime:
         return None
     return None if len(more) < len(levels) or any(part.reason for part in more) else more
 
 
 def _all_grids(
-    job: Job, system: System, levels: list[Level], starts: list[Start], keep: np.ndarray, bar: Progress
+    job: Job, system: System, levels: list[Level], turn: int, starts: list[Start], keep: np.ndarray, bar: Progress
 ) -> list[Records]:
     """From fine to coarse; coarse ones that go wrong where the finest does not are left out."""
     records: list[Records] = []
     for depth, level in enumerate(levels):
         parts = []
-        for start in starts:
+        for batch, start in enumerate(starts):
             if clock.perf_counter() > job.deadline:
                 raise OutOfTime
-            parts.append(run.along(system, start, level, keep if depth == 0 else keep[:0], bar))
+            name = _name(job, system, turn, level, batch)
+            parts.append(run.along(system, start, level, keep if depth == 0 else keep[:0], bar, job.kept, name))
         here = run.joined(parts)
         if depth > 0 and here.reason and not records[0].reason:
             break
         records.append(here)
     return records
+
+
+def _name(job: Job, system: System, turn: int, level: Level, batch: int, more: str = "") -> str:
+    """Of one march among all of a solution, whichever stage it belongs to."""
+    kept = f"{type(system.memory).__name__}{system.memory.size}{more}"
+    return f"{len(job.steps.times)} {kept} {system.samples} {turn} {level.stride} {batch}"
 
 
 def _distance(again: Records, records: Records) -> dict[str, np.ndarray]:

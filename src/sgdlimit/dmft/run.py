@@ -8,6 +8,7 @@ import numpy as np
 
 from ..limits.stability import BOUND
 from ..progress import Progress
+from ..results.checkpoint import Checkpoint
 from . import march
 from .plan import Level
 from .system import Start, System
@@ -45,11 +46,26 @@ def _sound(values: dict[str, np.ndarray], count: int) -> tuple[int, str]:
     return first, reason
 
 
-def along(system: System, start: Start, level: Level, keep: np.ndarray, bar: Progress) -> Records:
+def along(
+    system: System, start: Start, level: Level, keep: np.ndarray, bar: Progress, kept: Checkpoint, name: str
+) -> Records:
     """All replicas of `start` over all steps of a grid, or up to where one of them diverges.
 
-    A chunk's records are read while the next one runs: nothing waits for the host.
+    A chunk's records are read while the next one runs: nothing waits for the host. What a checkpoint has of this march
+    is not done again.
     """
+    if (done := kept.get(name)) is not None:
+        bar.advance(len(level.times) * len(start.z))
+        return _unpacked(done)
+    found = _along(system, start, level, keep, bar, kept, f"{name} begun")
+    if kept.kept or not system.kernels:  # what is kept in memory serves the next stage
+        kept.put(name, _packed(found))
+    return found
+
+
+def _along(
+    system: System, start: Start, level: Level, keep: np.ndarray, bar: Progress, kept: Checkpoint, begun: str
+) -> Records:
     total = len(level.times)
     size = march.CHUNK
     stops = sorted({*range(size, total, size), *(int(i) for i in keep if i > 0), total})
@@ -58,6 +74,13 @@ def along(system: System, start: Start, level: Level, keep: np.ndarray, bar: Pro
     draws: dict[int, dict[str, np.ndarray]] = {}
     waiting: tuple[int, Any] | None = None
     first, reached, reason = 0, 0, ""
+    if (middle := kept.get(begun)) is not None:
+        first, reached = int(middle.pop("first")), int(middle.pop("reached"))
+        leaves, structure = jax.tree.flatten(state)
+        state = jax.tree.unflatten(structure, [_like(middle.pop(f"state {i}"), leaf) for i, leaf in enumerate(leaves)])
+        old = _unpacked(middle)
+        parts, draws = [old.values], old.draws
+        stops = [stop for stop in stops if stop > first]
 
     def read(pending: tuple[int, Any]) -> None:
         nonlocal reached, reason
@@ -81,10 +104,56 @@ def along(system: System, start: Start, level: Level, keep: np.ndarray, bar: Pro
                 waiting = None
                 break
         waiting, first = (last - first, records), last
+        if kept.due and last < total:
+            read(waiting)
+            waiting = None
+            if reason:
+                break
+            so_far = _packed(Records(_joined(parts), draws, reached, ""))
+            leaves = {f"state {i}": _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+            kept.put(begun, so_far | leaves | {"first": np.asarray(first), "reached": np.asarray(reached)})
     if waiting is not None:
         read(waiting)
-    joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
-    return Records(joined, {i: d for i, d in draws.items() if i < reached}, reached, reason)
+    kept.drop(begun)
+    return Records(_joined(parts), {i: d for i, d in draws.items() if i < reached}, reached, reason)
+
+
+def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+
+
+def _is_key(leaf: Any) -> bool:
+    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    """Of a state: keys by their words."""
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _like(array: np.ndarray, leaf: Any) -> Any:
+    """Back on the device, as `leaf` is."""
+    if _is_key(leaf):
+        return jax.random.wrap_key_data(jax.numpy.asarray(array))
+    return jax.device_put(array, leaf.sharding)
+
+
+def _packed(records: Records) -> dict[str, np.ndarray]:
+    """Records as arrays by name, for a file."""
+    draws = {f"draw {i} {name}": part for i, own in records.draws.items() for name, part in own.items()}
+    values = {f"value {name}": part for name, part in records.values.items()}
+    return values | draws | {"end": np.asarray([str(records.reached), records.reason])}
+
+
+def _unpacked(arrays: dict[str, np.ndarray]) -> Records:
+    values = {name.removeprefix("value "): part for name, part in arrays.items() if name.startswith("value ")}
+    draws: dict[int, dict[str, np.ndarray]] = {}
+    for name, part in arrays.items():
+        if name.startswith("draw "):
+            _, i, own = name.split(" ", 2)
+            draws.setdefault(int(i), {})[own] = part
+    reached, reason = (str(word) for word in arrays["end"])
+    return Records(values, draws, int(reached), reason)
 
 
 def stack(draws: list[Start]) -> Start:

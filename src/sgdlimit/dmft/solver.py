@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import grid
 from .._cache import keep_programs
+from .._fingerprint import digest
 from ..algorithms import Algorithm
 from ..algorithms.base import require
 from ..errors import DivergenceWarning, ToleranceWarning, UnreliableWarning, real, reject, seed_number, whole
@@ -20,6 +21,7 @@ from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem, fields
 from ..problem.problem import check_start
 from ..results import Solution
+from ..results.checkpoint import Checkpoint, identity
 from ..results.provenance import provenance
 from ..results.quality import Check, Curve, Quality, judge
 from ..results.variables import COMPARABLE
@@ -40,6 +42,7 @@ def solve(
     variables: Any = None,
     max_seconds: float | None = None,
     max_bytes: float | None = None,
+    checkpoint: Any = None,
     dt: float | None = None,
     times: Any = None,
     samples: int | None = None,
@@ -70,6 +73,9 @@ def solve(
     max_seconds, max_bytes: of work (the first, smallest stage is always finished) and of memory; where time is up the
         best result so far comes back, with status 'budget'.
 
+    checkpoint: a file in which finished work is kept; called again after a kill, the result is the same to the last bit.
+        It stays when all is done, and is refused by any other call.
+
     What follows need not be given. Where dt or samples are, they stay as they are, and nothing is promised unless tol
     is named too.
 
@@ -96,7 +102,7 @@ def solve(
     words = {"response": response, "memory": memory, "dtype": dtype}
     check_choices(problem, algorithm, extrapolate, kernels, words | {"method": method})
     ask = asked(
-        problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=max_seconds, max_bytes=max_bytes, dt=dt,
+        problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=max_seconds, max_bytes=max_bytes, dt=dt, checkpoint=checkpoint,
         times=times, samples=samples, seed=seed, replicas=replicas, extrapolate=extrapolate is not False, words=words,
         kernels=kernels and method == "march", snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics,
         progress=progress,
@@ -110,7 +116,10 @@ def solve(
             count = 2 ** (max(-(-(ask.samples or DEFAULT_SAMPLES) // ask.replicas), FEWEST) - 1).bit_length()
             system = replace(ask.system(count, steps), kernels=kernels)
             return solve_by_iteration(system, steps, ask.seed, ask.replicas, damping, iterations, progress)
-        outcome = stages.solve(ask)
+        try:
+            outcome = stages.solve(ask)
+        finally:
+            ask.kept.write()
     stage, status, message = outcome.stage, outcome.status, outcome.message
     job, found, labelled = stage.job, stage.found, stage.labelled
     drawn_variables, drawn_coords = estimate.draws(found, job.steps.times)
@@ -165,6 +174,10 @@ def checked(ask: Ask, stage: Stage) -> Quality:
     ]
 
 
+OPTIONS = ("tol", "variables", "dt", "times", "samples", "extrapolate", "words", "kernels", "snapshots")
+"""Arguments that a checkpoint must share."""
+
+
 def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> Ask:
     """Every argument checked before any work."""
     require(problem, algorithm)
@@ -182,12 +195,15 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
     last = float(grid.resolve(t_max, given["times"])[-1])
     on_samples, on_weights = own.on_samples(problem, given["metrics"]), own.on_weights(problem, given["weight_metrics"])
     check_start(problem)
+    who = {name: given[name] for name in OPTIONS}
+    who |= {"t_max": t_max, "replicas": replicas, "metrics": digest((on_samples, on_weights))}
+    kept = Checkpoint(given["checkpoint"], identity(problem, algorithm, given["seed"], **who))
     return Ask(
         problem, algorithm, t_max, given["times"], dt, samples, seed_number(given["seed"]), replicas,
         given["extrapolate"], given["words"], given["kernels"], given["snapshots"], on_samples, on_weights,
         pace=look(problem, algorithm, last), linear=fields.linear_drift(problem, last),
         tol=tol or stages.DEFAULT_TOLERANCE, promised=tol is not None or (dt is None and samples is None),
-        variables=_judged(problem, given["variables"], on_samples, on_weights), progress=given["progress"], **bounds,
+        variables=_judged(problem, given["variables"], on_samples, on_weights), kept=kept, progress=given["progress"], **bounds,
     )  # fmt: skip
 
 

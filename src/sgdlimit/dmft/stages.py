@@ -16,6 +16,7 @@ import numpy as np
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share
 from ..problem import Problem
+from ..results.checkpoint import Checkpoint
 from . import drive, estimate, memory, plan
 from .checks import Pace, check_draws, check_step, fits
 from .data_side import Tangents
@@ -82,6 +83,7 @@ class Ask:
     """Curves that must meet it."""
     max_seconds: float
     max_bytes: float
+    kept: Checkpoint
     progress: bool | None
 
     def steps(self, halvings: int) -> plan.Steps:
@@ -207,7 +209,7 @@ def one_stage(ask: Ask, work: Work, deadline: float = math.inf) -> Stage:
     drawn = bool(ask.weight_metrics) or len(keep) > 0 or not ask.linear
     job = Job(
         ask.system(work.each, steps), steps, strides, ask.seed, ask.replicas, work.repeats, keep, drawn,
-        PROJECTION_SHARE * ask.tol / WITHIN, ask.max_bytes, deadline,
+        PROJECTION_SHARE * ask.tol / WITHIN, ask.kept, ask.max_bytes, deadline,
     )  # fmt: skip
     found = drive.march(job, ask.memories(steps), ask.progress)
     labelled = estimate.label(job, found, ask.extrapolate)

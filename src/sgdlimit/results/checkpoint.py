@@ -1,0 +1,119 @@
+"""Work that survives a kill: finished pieces, by name, in one file that is replaced as a whole.
+
+A file begins with a magic word and a digest of the rest, an npz of all pieces and of who they belong to: problem,
+algorithm, seed, options, versions and kind of machine. Another's is refused with the reason.
+"""
+
+import hashlib
+import io
+import json
+import time as clock
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, final
+
+import jax
+import numpy as np
+
+from .. import __version__
+from .._fingerprint import digest
+from ..describe import to_words
+from ..errors import reject
+from . import files
+
+MAGIC = b"sgdlimit checkpoint 1\n"
+EVERY = 5.0
+"""Seconds between two writings, and no more than a tenth of the time is spent on them."""
+
+
+def identity(problem: Any, algorithm: Any, seed: int, **options: Any) -> dict[str, str]:
+    """Who a piece of work belongs to, in words that are the same in another process."""
+    device = jax.devices()[0]
+    return {
+        "problem": digest(problem),
+        "algorithm": digest(algorithm),
+        "seed": str(seed),
+        "options": json.dumps({key: to_words(value) for key, value in options.items()}, sort_keys=True, default=str),
+        "numerical version": f"sgdlimit {__version__}, jax {jax.__version__}, numpy {np.__version__}",
+        "machine": f"{device.platform} {device.device_kind}, {len(jax.devices())}",
+    }
+
+
+@final
+class Checkpoint:
+    """Pieces of arrays by name, in memory, and in a file where a path is given. Safe from several threads' puts."""
+
+    def __init__(self, path: Any, owner: Mapping[str, str]) -> None:
+        self._pieces: dict[str, dict[str, np.ndarray]] = {}
+        self._owner = dict(owner)
+        self._target: Path | None = None
+        self._written, self._cost = clock.perf_counter(), 0.0
+        if path is not None:
+            self._target = files.destination("checkpoint", path, overwrite=True)
+            if self._target.exists():
+                self._pieces = _read(self._target, self._owner)
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is a file."""
+        return self._target is not None
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write."""
+        return self.kept and clock.perf_counter() - self._written > max(EVERY, 10 * self._cost)
+
+    def get(self, name: str) -> dict[str, np.ndarray] | None:
+        """A finished piece."""
+        return self._pieces.get(name)
+
+    def put(self, name: str, arrays: dict[str, np.ndarray]) -> None:
+        """A piece is finished; it is written when that is due."""
+        self._pieces = self._pieces | {name: arrays}
+        if self.due:
+            self.write()
+
+    def drop(self, name: str) -> None:
+        """A piece that another one contains."""
+        self._pieces = {key: part for key, part in self._pieces.items() if key != name}
+
+    def write(self) -> None:
+        """All pieces, whole or not at all."""
+        if self._target is None:
+            return
+        begin = clock.perf_counter()
+        content = io.BytesIO()
+        pieces = self._pieces
+        flat = {f"{name}/{key}": array for name, piece in pieces.items() for key, array in piece.items()}
+        flat["owner"] = np.frombuffer(json.dumps(self._owner).encode(), np.uint8)
+        np.savez(content, allow_pickle=False, **flat)  # pyright: ignore[reportArgumentType]
+        payload = content.getvalue()
+        files.replace(self._target, MAGIC + hashlib.sha256(payload).digest() + payload, "checkpoint")
+        self._written = clock.perf_counter()
+        self._cost = self._written - begin
+
+
+def _read(target: Path, owner: Mapping[str, str]) -> dict[str, dict[str, np.ndarray]]:
+    """The pieces of a file, if they are whole and belong to this work."""
+    content = files.source("checkpoint", target).read_bytes()
+    head = len(MAGIC) + 32
+    if not content.startswith(MAGIC):
+        raise reject("checkpoint", target, "it is no checkpoint of this version; name a new file")
+    if hashlib.sha256(content[head:]).digest() != content[len(MAGIC) : head]:
+        raise reject("checkpoint", target, "the file is damaged; delete it to begin anew")
+    try:
+        with np.load(io.BytesIO(content[head:]), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        known = json.loads(arrays.pop("owner").tobytes())
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise reject("checkpoint", target, "the file is damaged; delete it to begin anew") from error
+    for part, words in owner.items():
+        if known.get(part) != words:
+            said = "" if len(f"{known.get(part)}{words}") > 160 else f" ({known.get(part)}, not {words})"
+            raise reject("checkpoint", target, f"it belongs to another {part}{said}; name a new file, or delete it")
+    pieces: dict[str, dict[str, np.ndarray]] = {}
+    for name, array in arrays.items():
+        piece, _, key = name.rpartition("/")
+        pieces.setdefault(piece, {})[key] = array
+    return pieces
