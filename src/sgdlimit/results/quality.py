@@ -148,7 +148,7 @@ def check_about(about: Mapping[str, Any]) -> None:
     status = about.get("status", Status.COMPLETE)
     if status not in list(Status):
         raise reject("status", repr(status), f"it must be one of {', '.join(Status)}")
-    Quality.from_words(about.get("quality", ()))
+    Quality.from_words(about.get("quality") or ())
 
 
 class Curve(NamedTuple):
