@@ -19,7 +19,7 @@ from sgdlimit.plot import COLOURS, MARKERS
 
 DENSITY, RATIO, NOISE = 0.1, 0.8, 0.2
 TEMPERATURE, BATCH = 0.2, 5
-T_MAX, DIM, TRIALS = 12.0, 1000, 20
+T_MAX, DIM, TRIALS = 12.0, 1000, 40
 PENALTIES = {
     "ridge, λ = 0.02": sl.Ridge(0.02),
     "rounded ℓ₁, λ = 0.05": sl.SmoothL1(0.05, smoothing=0.1),

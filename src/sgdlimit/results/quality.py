@@ -40,7 +40,7 @@ STEADY = 2.0
 DOUBLING = 2.0
 """Growth of the norm over the last quarter of the time, beyond which it is asked whether it slows down."""
 STEADILY = 0.85
-"""Logarithm of that growth over that of the quarter before: 1 for an exponential, log(4/3)/log(3/2) = 0.71 for powers."""
+"""Logarithm of that growth over that of the quarter before: 1 for exponentials, log(4/3)/log(3/2) = 0.71 for powers."""
 SOARING = 20.0
 """Growth over the last quarter that no power below ten shows."""
 SEPARATION = {4: 600.0, 6: 56.0, 8: 22.5, 12: 11.6, 16: 8.5, 24: 6.3, 32: 5.4, 64: 4.2, 128: 3.7, 256: 3.4, 1024: 3.1}
@@ -148,7 +148,7 @@ def check_about(about: Mapping[str, Any]) -> None:
     status = about.get("status", Status.COMPLETE)
     if status not in list(Status):
         raise reject("status", repr(status), f"it must be one of {', '.join(Status)}")
-    Quality.from_words(about.get("quality", ()))
+    Quality.from_words(about.get("quality") or ())
 
 
 class Curve(NamedTuple):

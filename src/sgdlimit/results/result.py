@@ -77,7 +77,7 @@ class Result(abc.ABC):
     @property
     def quality(self) -> Quality:
         """What was checked, with numbers; empty where nothing was."""
-        return Quality.from_words(self.about.get("quality", ()))
+        return Quality.from_words(self.about.get("quality") or ())
 
     @property
     def curves(self) -> tuple[str, ...]:
