@@ -149,9 +149,9 @@ def test_bad_input(table, change, word):
 def test_heavy_rows_have_their_own_stable_temperature():
     """5 % of the rows four times longer: stable up to the true limit of SGD's second moments, found two ways."""
     rng = np.random.default_rng(0)
-    n, d = 120, 40
+    n, d = 60, 20
     X = rng.normal(size=(n, d)) / np.sqrt(d)
-    X[:6] *= 4
+    X[:3] *= 4
     X /= np.sqrt(np.mean(np.sum(X**2, axis=1)))
     y = X @ rng.normal(size=d)
     with pytest.warns(sl.DivergenceWarning, match=r"τ·max\|x\|² = "):
@@ -164,7 +164,7 @@ def test_heavy_rows_have_their_own_stable_temperature():
     noise = np.einsum("ia,ib,ic,id->abcd", X, X, X, X, optimize=True).reshape(d * d, d * d) * d / n
     flow = np.kron(A, eye) + np.kron(eye, A)
     for factor, grows in ((0.99, False), (1.01, True)):
-        assert bool(np.linalg.eigvals(factor * limit * noise - flow).real.max() > 0) is grows
+        assert bool(np.linalg.eigvalsh(factor * limit * noise - flow).max() > 0) is grows
     with pytest.warns(sl.DivergenceWarning, match="largest stable temperature"):
         runs = sl.simulate_on_data(X, y, sl.SGD(1.0), t_max=40.0, trials=2)
     assert f"{limit:.4g}" in runs.message
