@@ -52,7 +52,7 @@ def main(output):
     for ax, (name, readout) in zip(axes, READOUTS.items(), strict=True):
         again, fresh = network(readout, RATIO), network(readout, math.inf)
         theory = sl.solve(again, algorithm, t_max=T_MAX, samples=16384)
-        online = sl.online(fresh, algorithm, times=np.linspace(0, T_MAX, 26), samples=2048)
+        online = sl.online(fresh, algorithm, times=np.linspace(0, T_MAX, 26), samples=16_384)
         runs, stream = sl.simulate(again, algorithm, **size), sl.simulate(fresh, algorithm, **size)
         reports[f"{name}, multi-pass"] = sl.compare(theory, runs, ["train_error", "test_error", "overlap"])
         reports[f"{name}, one-pass"] = sl.compare(online, stream, ["test_error", "overlap"])

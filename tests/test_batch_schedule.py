@@ -128,7 +128,7 @@ def test_online_takes_the_schedule():
         moments = sl.online(problem, algorithm, times=times, samples=64, replicas=2)
         np.testing.assert_allclose(moments["norm"], exact["norm"], rtol=1e-5)
     curved = square(delta=math.inf, penalty=sl.Quartic(1e-9))
-    particles = sl.online(curved, algorithm, times=times, samples=1024, particles=8192, dt=0.02)
+    particles = sl.online(curved, algorithm, times=times, samples=8192, particles=8192, dt=0.02)
     assert "particles" in particles.about["method"]
     value, error = particles.curve("norm")
     # τ at both ends of a step: a jump of B(t) within one leaves an error of the order of the step

@@ -29,7 +29,7 @@ def test_law(law):
     draw = np.asarray(law.sample(jax.random.key(3), (count, 2)), dtype=float)
     mean, second = law.moments(2)
     assert draw.shape == (count, 2)
-    # A law known only through its sampler estimates its own moments, from MOMENT_DRAWS draws.
+    # A law known only through its sampler estimates its own moments, from draws.
     products = np.einsum("na,nb->nab", draw, draw)
     assert_within(draw.mean(0) - mean, 1e-6 + 1.4 * draw.std(0) / np.sqrt(count))
     assert_within(products.mean(0) - second, 1e-6 + 1.4 * products.std(0) / np.sqrt(count))

@@ -259,3 +259,47 @@ def test_what_least_squares_does_not_cover(problem, algorithm, word):
     words = {"loss": sl.Square(), "sample_ratio": 2.0, "teacher": sl.Normal(1.0)} | problem
     with pytest.raises(sl.InputError, match=word):
         sl.least_squares(sl.Problem(**words), algorithm, t_max=1.0)
+
+
+def test_a_burst_between_two_recorded_times():
+    """A hundredth of a unit of time in a hundred, found by looking; a millionth of that, declared."""
+    found = sl.Schedule(lambda t: 0.01 + jnp.where((t > 50.3) & (t < 50.31), 100.0, 0.0))
+    told = sl.Schedule(lambda t: 0.01 + jnp.where((t > 50.3) & (t < 50.30000001), 1e8, 0.0), breaks=[50.3, 50.30000001])
+    for schedule, ends in ((found, [50.3, 50.31]), (told, [50.3, 50.30000001])):
+        problem = make(math.inf, 0.0, schedule=schedule)
+        once = sl.least_squares(problem, sl.SGD(1e-3 if schedule is found else 1e-9), times=[100.0])
+        # u = ∫s = 1 + 1: θ − θ* has shrunk by e^−2, and the noise is small
+        assert once["overlap"][0, 0, 0] == pytest.approx(1.44 * (1 - math.exp(-2.0)), rel=1e-6)
+        cut = sl.least_squares(problem, sl.SGD(1e-9), times=[*ends, 100.0])
+        assert cut["overlap"][-1, 0, 0] == pytest.approx(once["overlap"][0, 0, 0], rel=1e-6)
+
+
+def test_a_schedule_rough_everywhere_is_refused():
+    with pytest.raises(sl.InputError, match="schedule"):
+        sl.least_squares(make(2.0, 0.1, schedule=sl.Schedule(lambda t: 1 + jnp.sin(1e6 * t))), sl.SGD(0.1), times=[9.0])
+
+
+@pytest.mark.parametrize(
+    ("change", "tau", "t_max"),
+    [({}, 0.3, 1e308), ({"sample_ratio": math.inf}, 2.0, 1e308), ({"schedule": sl.PowerDecay()}, 0.3, 1e308)],
+)
+def test_times_beyond_all_bounds_are_refused(change, tau, t_max):
+    words = {"delta": change.pop("sample_ratio", 2.0), "ridge": 0.0} | change
+    with pytest.raises(sl.InputError, match="t_max"):
+        sl.least_squares(make(**words), sl.SGD(tau), t_max=t_max)
+
+
+def test_a_huge_ridge():
+    """τ_max = 2/∫x²/(x+λ) → 2λ/E x², E x² = 1 + 1/δ; and nothing is learned."""
+    solution = sl.least_squares(make(2.0, 1e8), sl.SGD(0.3), t_max=10.0)
+    assert solution.about["diagnostics"]["stable_temperature"] == pytest.approx(2e8 / 1.5, rel=1e-6)
+    np.testing.assert_allclose(solution["train_error"], 1.44 + 0.25, rtol=1e-6)
+    close = [sl.least_squares(make(0.7, r), sl.SGD(0.1), t_max=1.0).about["diagnostics"] for r in (1.0, 1 + 1e-9)]
+    assert close[0]["stable_temperature"] == pytest.approx(close[1]["stable_temperature"], rel=1e-8)
+
+
+def test_growth_is_a_status():
+    with pytest.warns(sl.DivergenceWarning, match="grows without bound"):
+        solution = sl.least_squares(make(2.0, 0.1), sl.SGD(3.0), t_max=2.0)
+    assert solution.status == "diverged"
+    assert len(solution.time) == 51

@@ -144,3 +144,55 @@ def test_bad_input(table, change, word):
     with pytest.raises(sl.InputError, match=word) as caught:
         sl.least_squares_on_data(**words)
     assert "\n" not in str(caught.value)
+
+
+def test_heavy_rows_have_their_own_stable_temperature():
+    """5 % of the rows four times longer: stable up to the true limit of SGD's second moments, found two ways."""
+    rng = np.random.default_rng(0)
+    n, d = 60, 20
+    X = rng.normal(size=(n, d)) / np.sqrt(d)
+    X[:3] *= 4
+    X /= np.sqrt(np.mean(np.sum(X**2, axis=1)))
+    y = X @ rng.normal(size=d)
+    with pytest.warns(sl.DivergenceWarning, match=r"τ·max\|x\|² = "):
+        hot = sl.least_squares_on_data(X, y, 1.0, t_max=5.0)
+    assert hot.status == "unreliable"
+    limit = hot.about["diagnostics"]["stable_temperature"]
+    assert limit < 0.2 * hot.about["diagnostics"]["stable_temperature_if_mixed"]
+    # the generator of E θθᵀ, −AΣ − ΣA + (τ/δ) Σ_i x_i x_iᵀ (x_iᵀ Σ x_i), has a zero eigenvalue at the limit
+    A, eye = X.T @ X * d / n, np.eye(d)
+    noise = np.einsum("ia,ib,ic,id->abcd", X, X, X, X, optimize=True).reshape(d * d, d * d) * d / n
+    flow = np.kron(A, eye) + np.kron(eye, A)
+    for factor, grows in ((0.99, False), (1.01, True)):
+        assert bool(np.linalg.eigvalsh(factor * limit * noise - flow).max() > 0) is grows
+    with pytest.warns(sl.DivergenceWarning, match="largest stable temperature"):
+        runs = sl.simulate_on_data(X, y, sl.SGD(1.0), t_max=40.0, trials=2)
+    assert f"{limit:.4g}" in runs.message
+
+
+def test_words_of_both_kinds_say_the_same(table):
+    X, y, _, _ = table
+    old = sl.least_squares_on_data(X, y, temperature=0.3, ridge=0.1, t_max=2.0)
+    for algorithm in (sl.SGD(0.3, batch_size=4), sl.SGF(0.3), 0.3):
+        new = sl.least_squares_on_data(X, y, algorithm, penalty=sl.Ridge(0.1), t_max=2.0)
+        np.testing.assert_array_equal(new["train_error"], old["train_error"])
+    for words in ({"temperature": 0.1}, {"ridge": 0.1, "penalty": sl.Ridge(0.1)}, {"penalty": sl.Quartic(0.1)}):
+        with pytest.raises(sl.InputError, match=r"temperature|ridge|penalty"):
+            sl.least_squares_on_data(X, y, sl.SGD(0.3), t_max=2.0, **words)
+    with pytest.raises(sl.InputError, match="algorithm"):
+        sl.least_squares_on_data(X, y, sl.ShuffledSGD(0.3), t_max=2.0)
+
+
+def test_labels_of_one_and_minus_one_have_a_zero_one_error(table):
+    X, y, X_test, y_test = table
+    y, y_test = np.sign(y), np.sign(y_test)
+    words = {"penalty": sl.Ridge(0.1), "X_test": X_test, "y_test": y_test, "times": [0.0, 1.0, 3.0]}
+    runs = sl.simulate_on_data(X, y, sl.SGD(0.2), trials=40, **words)
+    theory = sl.least_squares_on_data(X, y, sl.SGD(0.2), **(words | {"times": runs.time}))
+    assert theory["train_error"][0] == theory["test_error"][0] == 0.5
+    for name in ("train_error", "test_error"):
+        mean, error = runs.curve(name)
+        # two steps of one row, 1/300, beyond the error of 40 trials
+        assert np.all(np.abs(mean - theory[name])[1:] < 4 * error[1:] + 2 / 300)
+    squared = sl.least_squares_on_data(X, y, sl.SGD(0.2), binary=False, **words)
+    np.testing.assert_allclose(squared["train_error"], 2 * squared["train_loss"])

@@ -10,6 +10,7 @@ from agreement import assert_within
 from scipy.integrate import solve_ivp
 
 import sgdlimit as sl
+from sgdlimit.problem.problem import check_tails
 from sgdlimit.results.statistics import widening
 
 REPLICAS = 8
@@ -140,7 +141,7 @@ def test_erf_network_is_saad_and_solla():
         teacher_width=2,
     )
     tau, times = 0.5, np.linspace(0, 4, 9)
-    solution = sl.online(problem, sl.SGD(tau), times=times, samples=4096)
+    solution = sl.online(problem, sl.SGD(tau), times=times, samples=32_768)
     gram = problem.gram()
     states, error = saad_solla(gram[:2, :2], gram[:2, 2:], np.eye(2), tau, times)
     for name, exact in (("norm", states[:, :4]), ("overlap", states[:, 4:])):
@@ -153,8 +154,8 @@ def test_particles_agree_with_moments():
     """A penalty that is quadratic to 1e-4 takes the particle road; it must give the moment equations' numbers."""
     words = dict(loss=sl.Logistic(), labels=sl.Sign(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
     nearly = sl.Penalty(lambda x: 0.1 * x**2 + 1e-4 * jnp.cos(x))
-    moments = sl.online(sl.Problem(penalty=sl.Ridge(0.2), **words), sl.SGD(1.0), t_max=2.0, samples=1024)
-    particles = sl.online(sl.Problem(penalty=nearly, **words), sl.SGD(1.0), t_max=2.0, samples=1024, particles=4096)
+    moments = sl.online(sl.Problem(penalty=sl.Ridge(0.2), **words), sl.SGD(1.0), t_max=2.0, samples=8192)
+    particles = sl.online(sl.Problem(penalty=nearly, **words), sl.SGD(1.0), t_max=2.0, samples=8192, particles=4096)
     assert moments.about["method"].endswith("(moment equations)")
     assert particles.about["method"].endswith("(particles)")
     for name in ("overlap", "norm", "test_loss"):
@@ -195,7 +196,7 @@ def test_particles_with_a_sparse_teacher_at_short_times():
     """A penalty too weak to matter: particles must give the closed form, from the first steps on."""
     words = dict(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.SparseNormal(0.2, 2.0), init=sl.Normal(0.5))
     particles = sl.online(
-        sl.Problem(penalty=sl.SmoothL1(1e-7), **words), sl.SGF(0.6), times=[0.02, 0.1, 1.0], samples=512
+        sl.Problem(penalty=sl.SmoothL1(1e-7), **words), sl.SGF(0.6), times=[0.02, 0.1, 1.0], samples=4096
     )
     exact = sl.least_squares(sl.Problem(**words), sl.SGF(0.6), times=[0.02, 0.1, 1.0])
     for name in ("overlap", "norm", "test_error"):
@@ -215,8 +216,8 @@ def test_divergence_before_the_first_requested_time(penalty):
 
 def test_standard_errors_shrink_and_cover():
     problem = sl.Problem(loss=sl.Logistic(), labels=sl.Sign(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
-    fine = sl.online(problem, sl.SGD(1.0), times=[0.0, 1.0, 2.0], samples=16384, seed=9)
-    rough = sl.online(problem, sl.SGD(1.0), times=[0.0, 1.0, 2.0], samples=256, seed=1)
+    fine = sl.online(problem, sl.SGD(1.0), times=[0.0, 1.0, 2.0], samples=131_072, seed=9)
+    rough = sl.online(problem, sl.SGD(1.0), times=[0.0, 1.0, 2.0], samples=2048, seed=1)
     assert np.all(fine["norm_stderr"][1:] < rough["norm_stderr"][1:])
     error = np.hypot(spread(fine, "norm"), spread(rough, "norm"))
     assert_within((fine["norm"] - rough["norm"])[1:], error[1:], REPLICAS)
@@ -238,3 +239,91 @@ def test_bad_input(ridge):
         sl.online(ridge, sl.SGD(0.3), t_max=1.0, samples=3)
     with pytest.raises(sl.InputError, match="replicas"):
         sl.online(ridge, sl.SGD(0.3), t_max=1.0, replicas=1)
+
+
+BURST = sl.Schedule(lambda t: 0.1 + jnp.where((t > 5.03) & (t < 5.031), 1000.0, 0.0))
+"""A thousandth of a unit of time that does half of the work up to t = 10."""
+
+
+def test_a_burst_of_the_schedule_is_not_stepped_over():
+    """Moments and particles against Volterra equations cut at the ends of the burst."""
+    words = dict(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), schedule=BURST)
+    exact = sl.least_squares(sl.Problem(**words), sl.SGF(1e-5), times=[5.03, 5.031, 10.0])["train_error"][-1]
+    moments = sl.online(sl.Problem(**words), sl.SGF(1e-5), times=[10.0], samples=256, replicas=2)
+    assert moments["train_error"][0] == pytest.approx(exact, rel=1e-6)
+    curved = sl.Problem(penalty=sl.SmoothL1(1e-9), **words)
+    particles = sl.online(curved, sl.SGF(1e-5), times=[10.0], samples=256, particles=256, replicas=2, dt=0.1)
+    assert particles["train_error"][0] == pytest.approx(exact, rel=0.1)  # without the burst 7 times as large
+
+
+def test_step_errors_of_particles_cover_at_the_first_of_a_coarse_grid():
+    """Steps of 0.5 against the closed form, with so little noise that the step is all: no estimate too small by 3."""
+    words = dict(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
+    times = [0.5, 1.0, 2.0, 4.0]
+    coarse = sl.online(
+        sl.Problem(penalty=sl.SmoothL1(1e-9), **words), sl.SGF(1e-6), times=times, dt=0.5, samples=256, particles=256
+    )
+    exact = sl.least_squares(sl.Problem(**words), sl.SGF(1e-6), times=times)
+    for name in ("train_error", "overlap", "norm"):
+        missed = np.abs(coarse[name] - exact[name])
+        assert np.all(missed > 3 * coarse[f"{name}_stderr"])
+        assert np.all(missed < 3 * coarse[f"{name}_step_error"])
+        assert np.all(coarse[f"{name}_step_error"] < 30 * missed.max())
+
+
+def test_samples_are_counted_over_all_replicas():
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
+    few, many = (sl.online(problem, sl.SGD(0.5), t_max=1.0, samples=4096, replicas=r) for r in (2, 8))
+    assert few.about["options"]["samples"] == many.about["options"]["samples"] == 4096
+    least = sl.online(problem, sl.SGD(0.5), t_max=1.0, samples=64, replicas=4)
+    assert least.about["options"]["samples"] == 4 * 256
+
+
+@pytest.mark.slow
+def test_errors_cover_with_two_replicas():
+    """Of 40 seeds none is beyond four errors; two replicas taken as they are would leave 16 % of them there."""
+    problem = sl.Problem(loss=sl.Logistic(), labels=sl.Sign(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
+    exact = sl.online(problem, sl.SGD(1.0), times=[1.0], samples=2**20, replicas=8)["norm"].item()
+    beyond = 0
+    for seed in range(40):
+        value, error = sl.online(problem, sl.SGD(1.0), times=[1.0], samples=512, replicas=2, seed=seed).curve("norm")
+        beyond += abs(value.item() - exact) > 4 * error.item()
+    assert beyond == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "t_max", "word"),
+    [
+        ({}, 1e30, "t_max.*steps"),
+        ({"penalty": sl.Ridge(1e8)}, 10.0, "t_max.*steps"),
+        ({"penalty": sl.SmoothL1(0.1)}, 1e308, "dt.*steps"),
+    ],
+)
+def test_what_would_never_end_is_refused(change, t_max, word):
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), **change)
+    with pytest.raises(sl.InputError, match=word):
+        sl.online(problem, sl.SGD(0.3), t_max=t_max, samples=256, replicas=2)
+
+
+def test_growth_without_bound_is_a_divergence():
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
+    with pytest.warns(sl.DivergenceWarning, match="largest stable temperature is 2"):
+        solution = sl.online(problem, sl.SGD(2.5), t_max=2.0, samples=256, replicas=2)
+    assert solution.status == "diverged"
+    assert len(solution.time) == 51
+
+
+def test_noise_without_a_fourth_moment():
+    """Averages of squares do not settle: refused for the force, a warning by name where only the error squares."""
+    noise = sl.Law(student, mean=0.0, second_moment=11.0)
+    words = dict(sample_ratio=math.inf, teacher=sl.Normal(1.0), noise=noise)
+    with pytest.raises(sl.InputError, match=r"noise=Law.*tails.*Huber"):
+        sl.online(sl.Problem(loss=sl.Square(), **words), sl.SGD(0.3), t_max=1.0)
+    with pytest.warns(RuntimeWarning, match="train_error, test_error"):
+        check_tails(sl.Problem(loss=sl.Huber(1.0), **words))
+
+
+def student(key, shape):
+    """±Pareto with a tail of index 2.2: E x² = 2.2/0.2 = 11, and no fourth moment."""
+    u = 2 * jax.random.uniform(key, shape, minval=1e-7) - 1
+    return jnp.sign(u) * (1 - jnp.abs(u)) ** (-1 / 2.2)

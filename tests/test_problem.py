@@ -216,3 +216,92 @@ def test_grids():
     np.testing.assert_allclose(grid, [0, 1, 2, 4, 8])
     with pytest.raises(sl.InputError, match="first"):
         sl.grid.geometric(1.0, 2.0)
+
+
+def uniform(key, shape):
+    return jax.random.uniform(key, shape)
+
+
+def test_moments_of_a_sampler_are_known_to_a_fifth_of_a_percent():
+    for fn, exact in (
+        (uniform, 1 / 3),
+        (jax.random.exponential, 2.0),
+        (lambda key, shape: uniform(key, shape) < 0.1, 0.1),
+    ):
+        second = sl.Law(fn).moments(1)[1].item()
+        assert second == pytest.approx(exact, rel=4 * 0.002)
+        assert abs(second / exact - 1) < 4 * 0.001 + 1e-6
+    with pytest.raises(sl.InputError, match="second_moment="):
+        sl.Law(lambda key, shape: uniform(key, shape) ** -0.6).moments(1)
+
+
+@pytest.mark.parametrize(("mean", "second", "good"), [(0.5, 1 / 3, True), (0.5, 0.36, False), (0.45, 1 / 3, False)])
+def test_stated_moments_are_checked(mean, second, good):
+    law = sl.Law(uniform, mean=mean, second_moment=second)
+    if good:
+        sl.Problem(**(GOOD | {"noise": law}))
+    else:
+        with pytest.raises(sl.InputError, match=r"noise=Law\.(mean|second_moment).*draws"):
+            sl.Problem(**(GOOD | {"noise": law}))
+
+
+def test_weights_of_a_march_are_spread_over_their_laws():
+    """The share of non-zero entries is that of the law, whatever the seed; too few of them are refused by number."""
+    problem = sl.Problem(**(GOOD | {"teacher": sl.SparseNormal(0.01), "init": sl.Uniform(0.0, 1.0)}))
+    for seed in range(4):
+        rows = problem.spread_weights(jax.random.key(seed), 2048)
+        assert abs(np.count_nonzero(rows[:, 1]) - 20.48) < 3
+        assert abs(rows[:, 0].mean() - 0.5) < 1e-3
+        assert abs(np.corrcoef(rows.T)[0, 1]) < 5 / np.sqrt(2048)
+    with pytest.raises(sl.InputError, match=r"density.*at least 800 a replica"):
+        problem.spread_weights(jax.random.key(0), 512)
+
+
+def kept(r, y):
+    return (r - y) ** 4
+
+
+def test_problems_pickle_by_the_names_of_their_functions():
+    import copy
+    import pickle
+
+    import cloudpickle
+
+    problem = sl.Problem(**(GOOD | {"loss": sl.Loss(kept), "schedule": sl.PowerDecay()}))
+    assert pickle.loads(pickle.dumps(problem)) == problem
+    assert pickle.loads(pickle.dumps(sl.SGD(0.3, 2))) == sl.SGD(0.3, 2)
+    nameless = sl.Problem(**(GOOD | {"loss": sl.Loss(lambda r, y: (r - y) ** 4)}))
+    with pytest.raises(sl.InputError, match=r"Loss\.fn.*top level of a module"):
+        pickle.dumps(nameless)
+    assert copy.deepcopy(nameless).loss.fn is nameless.loss.fn
+    assert pickle.loads(cloudpickle.dumps(nameless)).loss.fn(3.0, 1.0) == 16.0
+
+
+@pytest.mark.parametrize(("scale", "place"), [(1.0, 50.0), (1e4, 2e5), (1e-3, 2e-4)])
+def test_jumps_are_looked_for_where_pre_activations_reach(scale, place):
+    from sgdlimit.dmft.checks import look
+
+    jump = sl.Loss(lambda r, y: 0.5 * (r - y) ** 2 + scale * jnp.maximum(r - place, 0.0))
+    problem = sl.Problem(**(GOOD | {"loss": jump, "teacher": sl.Normal(scale)}))
+    with pytest.raises(sl.InputError, match=r"loss.*jumps"):
+        look(problem, sl.SGF(0.1), 1.0)
+
+
+def test_a_child_forked_after_jax_began_is_refused():
+    """It would hang at its first computation; the message names the remedy."""
+    import os
+
+    problem = sl.Problem(**GOOD)
+    sl.least_squares(problem, sl.SGD(0.1), t_max=1.0)
+    jnp.ones(3).block_until_ready()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            sl.solve(problem, sl.SGD(0.1), t_max=1.0)
+        except sl.InputError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert b"spawn" in os.read(read, 1000)

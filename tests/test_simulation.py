@@ -356,3 +356,72 @@ def test_second_run_does_not_compile(ridge):
         sl.simulate(other, sl.SGD(0.3), seed=7, **words)
         logger.removeHandler(handler)
     assert [m for m in messages if "XLA compilation" in m] == []
+
+
+@pytest.mark.parametrize("delta", [0.01, 0.2, 4.0])
+def test_default_step_of_flows_follows_the_curvature(delta):
+    """Few samples pull with (1 + δ^−½)²: Euler–Maruyama must not lag behind it."""
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=delta, teacher=sl.Normal(1.0), noise=sl.Normal(0.3))
+    dim, times = round(40 / min(delta, 1.0)), np.array([0.5, 1.0, 2.0]) * min(delta, 1.0)
+    runs = sl.simulate(problem, sl.SGF(0.4), dim=dim, trials=24, times=times)
+    assert runs.about["options"]["dt"] <= 0.0301 / (1 + delta**-0.5) ** 2
+    theory = sl.least_squares(problem, sl.SGF(0.4), times=runs.time)
+    mean, error = runs.curve("train_error")
+    # beyond the error of 24 trials: a few percent of the step, and of a finite size of n = 40
+    assert_within(mean - theory["train_error"], error + 0.02 * theory["train_error"], trials=24)
+
+
+def test_steps_that_would_grow_are_refused(ridge):
+    for algorithm in (sl.SGF(0.3), sl.GradientFlow()):
+        with pytest.raises(sl.InputError, match=r"dt.*leave dt out"):
+            sl.simulate(ridge, algorithm, dim=50, t_max=2.0, dt=1.5)
+    stiff = sl.Problem(loss=sl.Square(), penalty=sl.Ridge(1e8), sample_ratio=2.0, teacher=sl.Normal(1.0))
+    with pytest.raises(sl.InputError, match=r"t_max.*curvature of 1e\+08"):
+        sl.simulate(stiff, sl.SGF(0.3), dim=50, t_max=1.0)
+    with pytest.warns(sl.DivergenceWarning, match=r"slope 1e\+08 is stable up to steps of 2e-08, dt = 0\.006"):
+        sl.simulate(stiff, sl.SGD(0.3), dim=50, t_max=1.0, trials=2)
+
+
+def test_bursts_shorten_the_steps_of_flows():
+    schedule = sl.Schedule(lambda t: jnp.where((t > 0.503) & (t < 0.504), 300.0, 0.5))
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=2.0, teacher=sl.Normal(1.0), schedule=schedule)
+    runs = sl.simulate(problem, sl.GradientFlow(), dim=400, trials=4, times=[1.0])
+    exact = sl.least_squares(problem, sl.GradientFlow(), times=[1.0])
+    assert runs["overlap"].mean() == pytest.approx(exact["overlap"].item(), rel=0.05)
+
+
+def margin(r, r_star, z):
+    return r * (r_star + z)
+
+
+def test_metrics_are_those_of_solve(ridge):
+    """ψ = r(r* + z) on train and test samples, θθ* on weights: the second is the overlap."""
+    words = {"metrics": {"margin": margin}, "weight_metrics": {"agreement": lambda theta, star: theta * star}}
+    runs = sl.simulate(ridge, sl.SGD(0.5), dim=100, trials=2, times=[0.0, 1.0], snapshots=[1.0], **words)
+    np.testing.assert_allclose(runs["agreement"], runs["overlap"][:, :, 0, 0], rtol=1e-5)
+    r, y = runs["r"][:, 0, :, 0], runs["r_star"][:, :, 0] + runs["z"]
+    np.testing.assert_allclose(runs["train_margin"][:, 1], np.mean(r * y, axis=1), rtol=1e-5)
+    assert runs["test_margin"].shape == (2, 2)
+    with pytest.raises(sl.InputError, match="metrics"):
+        sl.simulate(ridge, sl.SGD(0.5), dim=100, t_max=1.0, metrics={"train_loss": margin})
+
+
+def test_a_learning_rate_is_a_temperature():
+    assert sl.SGD(learning_rate=2.0, batch_size=5) == sl.SGD(0.4, batch_size=5)
+    assert sl.ShuffledSGD(learning_rate=2.0, batch_size=5).temperature == 0.4
+    assert sl.SGD(0.4, 5).learning_rate == 2.0
+    for words in ({"temperature": 0.1, "learning_rate": 0.1}, {}, {"learning_rate": -1.0}):
+        with pytest.raises(sl.InputError, match=r"temperature|learning_rate"):
+            sl.SGD(batch_size=2, **words)
+
+
+def test_poisson_numbers_of_large_rates():
+    """The first three cumulants of a Poisson number are its rate; those of 1e9 take no longer than those of 300."""
+    from sgdlimit.algorithms.minibatch import poisson
+
+    for rate in (300.0, 1e9):
+        count = np.asarray(poisson(rate, jax.random.key(0), (200_000,)), dtype=float)
+        x = (count - rate) / np.sqrt(rate)
+        assert_within(x.mean(), x.std() / np.sqrt(len(x)) + 1e-3)
+        assert_within((x**2).mean() - 1, (x**2).std() / np.sqrt(len(x)) + 1e-3)
+        assert_within((x**3).mean() - rate**-0.5, (x**3).std() / np.sqrt(len(x)) + 1e-3)

@@ -157,8 +157,10 @@ def _step_error(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
     change, unsure = over_replicas(fine[:, :reached] - coarse[:, :reached])
     error = np.hypot(change, unsure) / 3
     error = np.concatenate([error, np.full((fine.shape[1] - reached, *error.shape[1:]), np.inf)])
+    if not len(error):
+        return error
     padded = np.pad(error, [(1, 1)] + [(0, 0)] * (error.ndim - 1), mode="edge")
-    return np.max([padded[:-2], padded[1:-1], padded[2:]], axis=0) if len(error) else error
+    return np.max([padded[:-2], padded[1:-1], padded[2:]], axis=0)
 
 
 def _ending(problem: Problem, algorithm: Algorithm, t: np.ndarray, reached: int, failure: str) -> tuple[str, str]:

@@ -285,6 +285,7 @@ def _summary(fn: Snapshot) -> tuple[bool, tuple[float, float], tuple[float, floa
 def _estimated(fn: Snapshot, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean and second moments of `size` entries from draws, as many as their standard error asks for."""
     law = Law(fn.value)
+    mean, second, error = np.zeros(size), np.zeros((size, size)), math.inf
     count, sums = 0, [np.zeros(size), np.zeros((size, size)), np.zeros((size, size))]
     for block in range(MOST_BLOCKS):
         x = law.many((BLOCK // size, size), block)

@@ -162,8 +162,8 @@ def _ending(job: Job, traces: list[Trace]) -> tuple[str, str]:
     tau = getattr(job.algorithm, "temperature", None)
     limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix, algorithm=job.algorithm)
     words = divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
-    last = [np.max(np.abs(trace.recorded[-1]["norm"])) for trace in traces if trace.recorded]
-    stiff = stiff_words(job.problem, job.algorithm.stable, job.plan.step_time, 3 * max([1.0, *last]) ** 0.5)
+    begun = [np.max(np.abs(trace.recorded[0]["norm"])) for trace in traces if trace.recorded]
+    stiff = stiff_words(job.problem, job.algorithm.stable, job.plan.step_time, 3 * max([1.0, *begun]) ** 0.5)
     if stiff and job.algorithm.rows is not None:
         stiff += " (it is τ·batch_size/dim)"
     return "diverged", words + stiff

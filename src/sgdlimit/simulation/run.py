@@ -183,7 +183,8 @@ def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: 
     for name, schedule in (("schedule", problem.schedule), ("batch_share", algorithm.batch_share)):
         step = resolving_step(name, schedule, t_max, step)
     if t_max > MOST_STEPS * step:
-        why = f"a curvature of {rate:.3g} asks for steps of {step:.2g}, more than {MOST_STEPS:.0e}; lower t_max, or give dt"
+        count = f"a curvature of {rate:.3g} asks for steps of {step:.2g}, more than {MOST_STEPS:.0e} of them"
+        why = f"{count}; lower t_max, or give dt"
         raise reject("t_max", f"{t_max:.4g}", why)
     return step
 
