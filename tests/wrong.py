@@ -283,7 +283,7 @@ def right_model(draw: Any, turn: int) -> Call:
 @st.composite
 def wrong_model(draw: Any) -> Wrong:
     """A problem or an algorithm of the language, wrong at one place."""
-    made = draw(right_model(draw(st.integers(0, 10**4))))
+    made = draw(right_model(draw(st.integers(0, 999))))
     path, model = draw(st.sampled_from(places(made)))
     return wrong_at(made, path, model, draw(st.sampled_from(WRONG[model, path[-1]])))
 
