@@ -55,7 +55,7 @@ def example(drawn: Any, number: int) -> Any:
     from hypothesis import HealthCheck, Phase, given, seed, settings
 
     found: list[Any] = []
-    any_pace = list(HealthCheck)
+    any_pace: Any = list(HealthCheck)
 
     @seed(number)
     @settings(max_examples=2, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=any_pace)
@@ -65,6 +65,16 @@ def example(drawn: Any, number: int) -> Any:
 
     collect()
     return found[-1]  # the first is always the simplest
+
+
+STRUCTURES = 200
+"""Enough for every model to stand wherever it can."""
+
+
+def every_wrong_value() -> Iterator[Any]:
+    import wrong
+
+    return wrong.every(example(wrong.right_model(turn), turn) for turn in range(STRUCTURES))
 
 
 def tried(kind: str, case: Any, folder: Path) -> str:
@@ -134,6 +144,8 @@ class Process:
 
 def cases(chosen: argparse.Namespace) -> Iterator[tuple[str, int, int, Any]]:
     """Kind, block, place and case; kinds in turn, block by block."""
+    if chosen.every:
+        yield from (("invalid", -1, place, case) for place, case in enumerate(every_wrong_value()))
     left = {kind: getattr(chosen, kind) for kind in LIMIT}
     for number in itertools.count(chosen.first):
         if not any(left.values()):
@@ -215,6 +227,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in LIMIT:
         parser.add_argument(f"--{name}", type=int, default=0, help="how many cases")
+    parser.add_argument("--every", action="store_true", help="also every wrong value of every argument, some 2200")
     parser.add_argument("--first", type=int, default=0, help="number of the first block")
     parser.add_argument("--pool", type=int, default=40, help="structures of valid calls: each is compiled")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")

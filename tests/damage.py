@@ -227,7 +227,7 @@ def harmed(folder: Path, what: Harm, target: Path) -> None:
             old = np.asarray(values)
             del opened[name]
             if what.kind == "rename":
-                opened[name + "_"] = old
+                opened[f"other_{name}"] = old
             elif what.kind == "group":
                 opened.create_group(name)
             elif what.kind == "text":

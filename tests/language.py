@@ -290,13 +290,16 @@ class Structure:
         return call("Problem", **arguments)
 
 
+WIDTHS = (1, 1, 2, 1, 3)
+
+
 def structure(turn: int) -> Structure:
     """The structure of this number; every run of eight has all algorithms."""
-    width = (1, 1, 2, 1, 3)[turn % 5]
-    planted = turn % 6 != 5
+    width, planted = WIDTHS[turn % 5], turn % 6 != 5
+    alike = sum((WIDTHS[before % 5] == 1) == (width == 1) for before in range(turn))
     return Structure(
-        loss=cycle(ONE_UNIT if width == 1 else MANY_UNITS, turn, "loss"),
-        labels=cycle(PLANTED if planted else UNPLANTED, turn, "labels"),
+        loss=cycle(ONE_UNIT if width == 1 else MANY_UNITS, alike, "loss"),
+        labels=cycle(PLANTED, turn - turn // 6, "labels") if planted else cycle(UNPLANTED, turn // 6, "labels"),
         penalty=cycle(PENALTIES, turn, "penalty"),
         teacher=cycle(LAWS, turn, "teacher") if planted else None,
         noise=cycle(LAWS, turn, "noise"),

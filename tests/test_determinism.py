@@ -63,8 +63,8 @@ def test_a_longer_march_repeats_a_shorter_one(name):
     at = slice(0, len(short.time), 1 if algorithm.discrete else STRIDES)
     for curve in CURVES:
         assert np.array_equal(short[curve][at], long[curve][at][: len(short.time[at])]), curve
-        copies = short.copies(curve)[:, at]
-        assert np.array_equal(copies, long.copies(curve)[:, at][:, : copies.shape[1]]), curve
+        copies = short[f"{curve}_replicas"][:, at]
+        assert np.array_equal(copies, long[f"{curve}_replicas"][:, at][:, : copies.shape[1]]), curve
 
 
 @pytest.mark.parametrize("name", ["SGD", "SGF"])

@@ -48,7 +48,7 @@ def test_harmed_problem_files_are_read_or_refused(data):
     reads_or_refuses(data)
 
 
-@few(60)
+@few(25)
 @given(what=harm())
 def test_harmed_results_are_refused(folder, what):
     loads_or_refuses(folder, what)

@@ -1,12 +1,13 @@
 """Calls with one wrong argument, and the names under which it must be refused."""
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
-from language import Call, changed, structure
+from language import ALGORITHMS, Call, changed, structure
 
 import sgdlimit as sl
 
@@ -261,22 +262,30 @@ def places(of: Call, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], 
     return found
 
 
-@st.composite
-def wrong_model(draw: Any) -> Wrong:
-    """A problem or an algorithm of the language, wrong at one place."""
-    from language import ALGORITHMS
-
-    of = structure(draw(st.integers(0, 10**4)))
-    right = {"problem": draw(of.problem(2.0)), "algorithm": draw(ALGORITHMS[of.algorithm])}
-    made = Call("solve", RIGHT["solve"] | right)
-    path, model = draw(st.sampled_from(places(made)))
-    value = draw(st.sampled_from(WRONG[model, path[-1]]))
+def wrong_at(made: Call, path: tuple[str, ...], model: str, value: Any) -> Wrong:
+    """A call with a wrong value at one place, and the names that tell which."""
     names = (path[-1], model)
-    if path[-1] == "width" and value is ENORMOUS[0]:  # of one unit where a loss takes one
+    if path[-1] == "width" and value is ENORMOUS[0]:  # a loss may take one unit only
         names += ("loss",)
     if callable(value) or path[-1] in ("loss", "second_moment", "mean"):  # found out where the function stands
         names += path[1:-1] + (("mean", "second_moment") if model == "Law" else ())
     return Wrong(changed(made, path, value), names)
+
+
+@st.composite
+def right_model(draw: Any, turn: int) -> Call:
+    """A call of `solve` with the structure of this number."""
+    of = structure(turn)
+    right = {"problem": draw(of.problem(2.0)), "algorithm": draw(ALGORITHMS[of.algorithm])}
+    return Call("solve", RIGHT["solve"] | right)
+
+
+@st.composite
+def wrong_model(draw: Any) -> Wrong:
+    """A problem or an algorithm of the language, wrong at one place."""
+    made = draw(right_model(draw(st.integers(0, 999))))
+    path, model = draw(st.sampled_from(places(made)))
+    return wrong_at(made, path, model, draw(st.sampled_from(WRONG[model, path[-1]])))
 
 
 @st.composite
@@ -289,3 +298,18 @@ def wrong_option(draw: Any) -> Wrong:
 
 
 invalid = st.one_of(wrong_model(), wrong_option())
+
+
+def every(models: Iterable[Call]) -> Iterator[Wrong]:
+    """Every wrong value of every argument: of the functions, and of each model that comes up, wherever it stands."""
+    for function, arguments in OPTIONS.items():
+        for argument, values in arguments.items():
+            for value in values:
+                yield Wrong(Call(function, RIGHT[function] | {argument: value}), (argument,))
+    seen = set()
+    for made in models:
+        for path, model in places(made):
+            if (model, *path[-2:]) not in seen:
+                seen.add((model, *path[-2:]))
+                for value in WRONG[model, path[-1]]:
+                    yield wrong_at(made, path, model, value)
