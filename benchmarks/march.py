@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 import sgdlimit as sl
-from sgdlimit.dmft import march, memory, noise, plan, run
+from sgdlimit.dmft import march, memory, noise, planning, run
 from sgdlimit.dmft.data_side import Tangents
 from sgdlimit.dmft.integrator import Implicit
 from sgdlimit.dmft.system import System, one_group
@@ -39,9 +39,9 @@ def one_march(problem: sl.Problem, algorithm: Any, t_max: float, dt: float, samp
         problem, algorithm, one_group(problem), samples // REPLICAS, memory=kept,
         weights=Linear(), tangents=Tangents(), rule=Implicit(),
     )  # fmt: skip
-    level = plan.level(times, 1, kept, "float32")
+    level = planning.level(times, 1, kept, "float32")
     draws = [noise.draw(problem, system.groups, system.samples, i, "float32", weights=False) for i in range(REPLICAS)]
-    size = plan.tile(problem, kept, False, system.samples, REPLICAS)
+    size = planning.tile(problem, kept, False, system.samples, REPLICAS)
     starts = [jax.device_put(run.stack(draws[i : i + size])) for i in range(0, REPLICAS, size)]
     none = np.zeros(0, dtype=int)
 

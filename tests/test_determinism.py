@@ -12,7 +12,7 @@ import pytest
 from problems import logistic, square
 
 import sgdlimit as sl
-from sgdlimit.dmft import plan
+from sgdlimit.dmft import planning
 from sgdlimit.dmft.noise import STRIDES
 
 CASES = {
@@ -72,7 +72,7 @@ def test_tiles_change_no_more_than_rounding(name, monkeypatch):
     """How many replicas a compiled call holds decides how sums of single precision are ordered: ε√M = 4e-6."""
     problem, algorithm = CASES[name]
     together = sl.solve(problem, algorithm, t_max=0.5, **SOLVE)
-    monkeypatch.setattr(plan, "TILE", 1)
+    monkeypatch.setattr(planning, "TILE", 1)
     apart = sl.solve(problem, algorithm, t_max=0.5, **SOLVE)
     for curve in (*CURVES, "test_loss", "test_error"):
         rounding = 4e-6 * np.max(np.abs(together[curve]))

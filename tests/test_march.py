@@ -14,7 +14,7 @@ from scipy import stats
 import sgdlimit as sl
 from sgdlimit import _random
 from sgdlimit.algorithms.minibatch import poisson
-from sgdlimit.dmft import data_side, extrapolation, march, memory, noise, plan
+from sgdlimit.dmft import data_side, extrapolation, march, memory, noise, planning
 from sgdlimit.dmft.data_side import Tangents
 from sgdlimit.dmft.integrator import Explicit, Implicit
 from sgdlimit.dmft.memory import Dense, Moments
@@ -265,7 +265,7 @@ def test_increments_of_coarse_grids_add_up_the_fine_ones(algorithm):
     system, start, times = tiny(logistic(), algorithm, 256, 16)
     totals = {}
     for stride in (1, 2, 4):
-        level = plan.level(times, stride, system.memory, "float64")
+        level = planning.level(times, stride, system.memory, "float64")
         state = data_side.init(system, start).increments
         rows = []
         for i in range(len(level.times)):
@@ -318,7 +318,7 @@ def test_tangents_are_the_derivatives_of_every_sample(algorithm):
     """H and 𝓡 against jax.jacobian of r_i with respect to perturbations of all w_j, width 2, kernels not symmetric."""
     steps, M = 6, 16
     system, start, times = tiny(COMMITTEE, algorithm, M, steps, dt=0.3, kernels=True)
-    level = plan.level(times, 1, system.memory, "float64")
+    level = planning.level(times, 1, system.memory, "float64")
     delta, state = COMMITTEE.sample_ratio, march.init(system, start)
     kept = []
     for i in range(steps + 1):
@@ -404,7 +404,7 @@ def test_particles_respond_as_linear_weights_under_a_quadratic_penalty():
     """The regression of particles on their noise finds exactly the response of linear weights, step by step."""
     problem = logistic(ridge=0.4, init=sl.Normal(0.5))
     system, start, times = tiny(problem, sl.SGD(0.8), 256, 20, weights=Particles())
-    level = plan.level(times, 1, system.memory, "float64")
+    level = planning.level(times, 1, system.memory, "float64")
     state, linear = march.init(system, start), None
     for i in range(21):
         x = row_of(level.steps, i)
@@ -423,7 +423,7 @@ def test_particles_and_linear_weights_agree_at_any_temperature():
         for seed in range(8):
             system, start, times = tiny(problem, sl.SGF(0.8), 512, 20, weights=weights, dtype="float32")
             start = noise.draw(problem, system.groups, 512, 50 + seed, "float32", weights=True)
-            level = plan.level(times, 1, system.memory, "float32")
+            level = planning.level(times, 1, system.memory, "float32")
             seen = jax.jit(march.trace)(system, start, level.steps)
             runs.append([np.asarray(seen["norm"])[::5, 0, 0], np.asarray(seen["overlap"])[::5, 0, 0]])
         found.append(np.array(runs))

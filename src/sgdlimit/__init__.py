@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from . import grid, plot
     from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
     from .comparison import Report, compare
-    from .dmft import solve
+    from .dmft import plan, solve
     from .errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning
     from .limits import least_squares, least_squares_on_data, online
     from .problem import (
@@ -104,6 +104,7 @@ __all__ = [
     "least_squares_on_data",
     "load",
     "online",
+    "plan",
     "plot",
     "simulate",
     "simulate_on_data",

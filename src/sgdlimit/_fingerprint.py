@@ -112,8 +112,8 @@ def _words(key: Any) -> Iterable[str]:
         for constant in key.co_consts:
             yield from _words(constant)
     elif isinstance(key, Same):
-        named = key.value if hasattr(key.value, "__qualname__") or hasattr(key.value, "__name__") else type(key.value)
-        yield f"same {getattr(named, '__module__', '')} {getattr(named, '__qualname__', getattr(named, '__name__', ''))}"
+        named = key.value if hasattr(key.value, "__name__") else type(key.value)
+        yield f"same {getattr(named, '__module__', '')} {getattr(named, '__qualname__', named.__name__)}"
     elif isinstance(key, type):
         yield _full_name(key)
     else:

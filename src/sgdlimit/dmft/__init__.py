@@ -1,6 +1,6 @@
 """The limit at finite δ: dynamical mean-field theory, solved by one causal march."""
 
 from .pure import curves
-from .solver import solve
+from .solver import plan, solve
 
-__all__ = ["curves", "solve"]
+__all__ = ["curves", "plan", "solve"]

@@ -13,7 +13,7 @@ from ..limits.curvature import curvature, start_samples
 from ..problem import Constant, Problem, fields
 from ..problem.problem import check_tails
 from ..problem.schedules import resolving_step
-from .plan import DEFAULT_STEP
+from .planning import DEFAULT_STEP
 from .system import System
 
 FEWEST_DRAWS = 64

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..progress import Progress
 from ..results.checkpoint import Checkpoint
-from . import extrapolation, kernels, memory, noise, plan, run
+from . import extrapolation, kernels, memory, noise, planning, run
 from .checks import check_memory
 from .memory import Memory, Moments
-from .plan import Level
+from .planning import Level
 from .run import Records
 from .system import Start, System
 from .weight_side import Particles
@@ -49,7 +49,7 @@ class Job:
     """What the marches of one solution have in common."""
 
     system: System
-    steps: plan.Steps
+    steps: planning.Steps
     strides: tuple[int, ...]
     """Fine steps to a step of each grid, from fine to coarse."""
     seed: int
@@ -112,7 +112,7 @@ def march(job: Job, memories: list[Memory], progress: bool | None) -> Marched:
 def _march(job: Job, progress: bool | None) -> Marched:
     """Every replica on all grids; the coarsest once more with other functions; then what more marches there are."""
     system, none = job.system, job.snapshots[:0]
-    levels = [plan.level(job.steps.times, stride, system.memory, system.dtype) for stride in job.strides]
+    levels = [planning.level(job.steps.times, stride, system.memory, system.dtype) for stride in job.strides]
     steps = sum(len(level.times) for level in levels) + (job.repeats - 1) * len(levels[-1].times)
     with Progress("solve", job.replicas * steps, progress) as bar:
         bar.phase("compiling")
@@ -122,7 +122,7 @@ def _march(job: Job, progress: bool | None) -> Marched:
         levels = levels[: len(records)]
         projection = None
         if isinstance(system.memory, Moments) and records[-1].reached:
-            other = plan.level(
+            other = planning.level(
                 job.steps.times, job.strides[len(levels) - 1], memory.shifted(system.memory), system.dtype
             )
             name = _name(job, system, 0, other, 0, "shifted")
@@ -158,7 +158,9 @@ def _march(job: Job, progress: bool | None) -> Marched:
 
 def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[int, float]:
     """Replicas in one compiled call, and the seconds that compiling took: one step, so that it is timed apart."""
-    size = plan.tile(system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas)
+    size = planning.tile(
+        system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas
+    )
     shape = (jax.tree.structure(system), size)
     if shape in _COMPILED:
         return size, 0.0

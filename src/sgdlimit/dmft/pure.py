@@ -8,7 +8,7 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..problem import Problem
-from . import march, memory, noise, plan
+from . import march, memory, noise, planning
 from .data_side import Tangents
 from .integrator import Explicit, Implicit
 from .metrics import INTERNAL
@@ -41,7 +41,7 @@ def curves(
         memory=kept, weights=Linear() if linear else Particles(), tangents=Tangents(),
         rule=Explicit() if algorithm.discrete else Implicit(), dtype=dtype,
     )  # fmt: skip
-    level = plan.level(grid, 1, kept, dtype)
+    level = planning.level(grid, 1, kept, dtype)
     records = march.trace(system, _start(system, key), jax.tree.map(jnp.asarray, level.steps))
     return {name: part for name, part in records.items() if name not in INTERNAL}
 

@@ -10,7 +10,7 @@ from ..limits.stability import BOUND
 from ..progress import Progress
 from ..results.checkpoint import Checkpoint
 from . import march
-from .plan import Level
+from .planning import Level
 from .system import Start, System
 
 CHECKED = ("train_loss", "train_error", "norm", "overlap", "Gamma")

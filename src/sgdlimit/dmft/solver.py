@@ -30,7 +30,7 @@ from . import metrics as own
 from .checks import check_choices, look
 from .drive import Job, Marched
 from .references import solve_by_iteration
-from .stages import DEFAULT_SAMPLES, FEWEST, Ask, Stage
+from .stages import DEFAULT_SAMPLES, FEWEST, Ask, Forecast, Stage
 
 
 def solve(
@@ -73,8 +73,8 @@ def solve(
     max_seconds, max_bytes: of work (the first, smallest stage is always finished) and of memory; where time is up the
         best result so far comes back, with status 'budget'.
 
-    checkpoint: a file in which finished work is kept; called again after a kill, the result is the same to the last bit.
-        It stays when all is done, and is refused by any other call.
+    checkpoint: a file that keeps finished work; called again after a kill, the result is the same to the last bit. It
+        stays when all is done, and is refused by any other call.
 
     What follows need not be given. Where dt or samples are, they stay as they are, and nothing is promised unless tol
     is named too.
@@ -102,9 +102,9 @@ def solve(
     words = {"response": response, "memory": memory, "dtype": dtype}
     check_choices(problem, algorithm, extrapolate, kernels, words | {"method": method})
     ask = asked(
-        problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=max_seconds, max_bytes=max_bytes, dt=dt, checkpoint=checkpoint,
-        times=times, samples=samples, seed=seed, replicas=replicas, extrapolate=extrapolate is not False, words=words,
-        kernels=kernels and method == "march", snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics,
+        problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=max_seconds, max_bytes=max_bytes, dt=dt,
+        checkpoint=checkpoint, times=times, samples=samples, seed=seed, replicas=replicas, words=words,
+        extrapolate=extrapolate is not False, kernels=kernels and method == "march", snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics,
         progress=progress,
     )  # fmt: skip
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
@@ -155,6 +155,31 @@ def solve(
     return Solution(labelled.variables | drawn_variables, labelled.coords | drawn_coords, about)
 
 
+def plan(
+    problem: Problem,
+    algorithm: Algorithm,
+    t_max: float | None = None,
+    *,
+    tol: float = stages.DEFAULT_TOLERANCE,
+    variables: Any = None,
+    times: Any = None,
+    seed: int = 0,
+    replicas: int = 16,
+    progress: bool | None = None,
+) -> Forecast:
+    """What `solve` will take to know every curve to `tol`: its first, smallest stage is run, and tells the rest."""
+    keep_programs()
+    words = {"response": "exact", "memory": "auto", "dtype": "float32"}
+    check_choices(problem, algorithm, None, False, words | {"method": "march"})
+    ask = asked(
+        problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=None, max_bytes=None, dt=None,
+        checkpoint=None, times=times, samples=None, seed=seed, replicas=replicas, extrapolate=True, words=words,
+        kernels=False, snapshots=None, metrics=None, weight_metrics=None, progress=progress,
+    )  # fmt: skip
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        return stages.foresee(ask)
+
+
 def checked(ask: Ask, stage: Stage) -> Quality:
     """What the curves tell, and what the marches do."""
     found, labelled = stage.found, stage.labelled
@@ -203,7 +228,8 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
         given["extrapolate"], given["words"], given["kernels"], given["snapshots"], on_samples, on_weights,
         pace=look(problem, algorithm, last), linear=fields.linear_drift(problem, last),
         tol=tol or stages.DEFAULT_TOLERANCE, promised=tol is not None or (dt is None and samples is None),
-        variables=_judged(problem, given["variables"], on_samples, on_weights), kept=kept, progress=given["progress"], **bounds,
+        variables=_judged(problem, given["variables"], on_samples, on_weights), kept=kept,
+        progress=given["progress"], **bounds,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ own error asks. What the user fixes stays as it is.
 import math
 import time as clock
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from ..algorithms import Algorithm
 from ..algorithms.base import check_share
 from ..problem import Problem
 from ..results.checkpoint import Checkpoint
-from . import drive, estimate, memory, plan
-from .checks import Pace, check_draws, check_step, fits
+from . import drive, estimate, memory, planning
+from .checks import Pace, bytes_of, check_draws, check_step, fits
 from .data_side import Tangents
 from .drive import Job, Marched
 from .estimate import Labelled
@@ -86,20 +86,20 @@ class Ask:
     kept: Checkpoint
     progress: bool | None
 
-    def steps(self, halvings: int) -> plan.Steps:
+    def steps(self, halvings: int) -> planning.Steps:
         """Of the finest grid, halved so often."""
-        limit = self.pace.limit / (2 * plan.STRIDES)
-        steps = plan.steps(self.algorithm, self.t_max, self.times, self.dt, limit, self.kernels, halvings)
+        limit = self.pace.limit / (2 * planning.STRIDES)
+        steps = planning.steps(self.algorithm, self.t_max, self.times, self.dt, limit, self.kernels, halvings)
         check_step(self.algorithm, steps.times, self.pace.limit)
         check_share(self.algorithm, steps.times)
         return steps
 
-    def system(self, count: int, steps: plan.Steps) -> System:
+    def system(self, count: int, steps: planning.Steps) -> System:
         """One march of so many samples."""
         check_draws(self.algorithm, self.problem, count, steps.times)
         return System(
             self.problem, self.algorithm, one_group(self.problem), count,
-            memory=plan.dense(steps.times), weights=Linear() if self.linear else Particles(),
+            memory=planning.dense(steps.times), weights=Linear() if self.linear else Particles(),
             tangents=Tangents() if self.words["response"] == "exact" else Paper(),
             rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.words["dtype"],
             metrics=self.metrics, weight_metrics=self.weight_metrics, kernels=self.kernels,
@@ -110,12 +110,12 @@ class Ask:
         """Whether draws or kernels are wanted, which are not averaged over marches."""
         return self.kernels or self.snapshots is not None or bool(self.weight_metrics)
 
-    def memories(self, steps: plan.Steps) -> list[Memory]:
+    def memories(self, steps: planning.Steps) -> list[Memory]:
         """What is tried in turn: functions, twice as many, the whole past where that can be paid for."""
-        whole_past = plan.dense(steps.times)
+        whole_past = planning.dense(steps.times)
         if self.words["memory"] == "dense" or self.words["response"] == "paper":
             return [whole_past]
-        few = plan.functions(self.problem, self.algorithm, steps.times, self.pace.slopes)
+        few = planning.functions(self.problem, self.algorithm, steps.times, self.pace.slopes)
         if self.words["memory"] == "moments":
             return [few]
         affordable = whole_past.size * self.problem.width <= DENSE_STEPS
@@ -156,6 +156,45 @@ class Outcome(NamedTuple):
     compiling: float
     status: str
     message: str
+
+
+@final
+@dataclass(frozen=True)
+class Forecast:
+    """What a solution will take; all but the errors of the first stage is an estimate."""
+
+    tol: float
+    error: float
+    """Of the first stage: twice the largest total error, relative to its curve."""
+    dt: float
+    steps: int
+    samples: int
+    seconds: float
+    """Beside compiling, on this machine."""
+    memory: float
+    """Bytes that a march holds."""
+    reachable: bool
+
+    def __repr__(self) -> str:
+        words = (
+            f"<Forecast for tol = {self.tol:g}: about {self.seconds:.2g} s, {self.samples} samples, {self.steps} steps"
+            f" of {self.dt:.3g}, {self.memory / 2**20:.3g} MiB; known to {self.error:.2g} after the first stage"
+        )
+        return words + (">" if self.reachable else "; out of reach>")
+
+
+def foresee(ask: Ask) -> Forecast:
+    """The first stage, and what it asks for."""
+    stage = one_stage(ask, first_work(ask))
+    error = WITHIN * worst(ask, stage.labelled)
+    work = stage.work if error <= ask.tol or stage.diverged else next_work(ask, stage)
+    times = ask.steps(work.halvings).times
+    return Forecast(
+        ask.tol, error, float(np.max(np.diff(times))), len(times) - 1, work.each * work.repeats * ask.replicas,
+        stage.seconds + (seconds_of(ask, work, stage) if work != stage.work else 0.0),
+        bytes_of(replace(stage.found.system, samples=max(work.each, stage.found.fed_back[0])), 1),
+        reachable=not stage.diverged and (error <= ask.tol or work != stage.work),
+    )  # fmt: skip
 
 
 def first_work(ask: Ask) -> Work:
@@ -204,8 +243,8 @@ def one_stage(ask: Ask, work: Work, deadline: float = math.inf) -> Stage:
     """All marches of one stage."""
     begin = clock.perf_counter()
     steps = ask.steps(work.halvings)
-    strides = plan.strides(ask.algorithm, float(np.max(np.diff(steps.times))), ask.pace.limit)
-    keep = plan.snapshot_steps(steps.times, ask.snapshots)
+    strides = planning.strides(ask.algorithm, float(np.max(np.diff(steps.times))), ask.pace.limit)
+    keep = planning.snapshot_steps(steps.times, ask.snapshots)
     drawn = bool(ask.weight_metrics) or len(keep) > 0 or not ask.linear
     job = Job(
         ask.system(work.each, steps), steps, strides, ask.seed, ask.replicas, work.repeats, keep, drawn,

@@ -110,7 +110,8 @@ def _read(target: Path, owner: Mapping[str, str]) -> dict[str, dict[str, np.ndar
         raise reject("checkpoint", target, "the file is damaged; delete it to begin anew") from error
     for part, words in owner.items():
         if known.get(part) != words:
-            said = "" if len(f"{known.get(part)}{words}") > 160 else f" ({known.get(part)}, not {words})"
+            told = part in ("seed", "numerical version", "machine")
+            said = f" ({known.get(part)}, not {words})" if told else ""
             raise reject("checkpoint", target, f"it belongs to another {part}{said}; name a new file, or delete it")
     pieces: dict[str, dict[str, np.ndarray]] = {}
     for name, array in arrays.items():

@@ -24,7 +24,7 @@ from ...results import Solution, Variable, statistics
 from ...results.provenance import provenance
 from ...results.statistics import Estimate, over_replicas
 from ...results.variables import dims, ordered
-from ..plan import Steps
+from ..planning import Steps
 from ..system import System
 from ..weight_side import Linear
 
