@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import _machine as machine
 from ..algorithms import Algorithm
+from ..algorithms.base import check_share
 from ..errors import flag, reject
 from ..limits.curvature import curvature, start_samples
 from ..problem import Constant, Problem, fields
@@ -91,6 +92,7 @@ class Pace(NamedTuple):
 def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
     """Refuse a force or a penalty whose gradient jumps, and measure the curvature at the start, schedule included."""
     check_tails(problem)
+    check_share(algorithm, np.array([t_max]))
     w, z = start_samples(problem)
     with jax.enable_x64(True):
         if not (problem.loss.smooth and problem.penalty.smooth):
@@ -125,7 +127,7 @@ def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
     """
     largest = float(np.max(np.diff(times)))
     if not algorithm.discrete and 2 * largest > limit:
-        why = f"steps above {limit:.3g} are unstable or pass over bursts of a schedule, and the error is told from 2 dt"
+        why = f"explicit Euler is unstable above {limit:.3g}, or passes over bursts of a schedule, and errors need 2 dt"
         why += f"; take dt ≤ {limit / 8:.2g}, or leave it out"
         raise reject("dt", f"{largest:.4g}", why)
 

@@ -132,10 +132,15 @@ def _factors(schedule: Any, t: Any) -> Any:
     return schedule(t) * jnp.ones(())
 
 
+def values_at(schedule: ScheduleLike, t: Any) -> np.ndarray:
+    """s at an array of times."""
+    with jax.enable_x64(True):
+        return np.asarray(_factors(schedule, np.asarray(t, dtype=np.float64)), dtype=np.float64)
+
+
 def factors(argument: str, schedule: ScheduleLike, t: Any) -> np.ndarray:
     """s at an array of times, refused where it is not finite."""
-    with jax.enable_x64(True):
-        values = np.asarray(_factors(schedule, np.asarray(t, dtype=np.float64)), dtype=np.float64)
+    values = values_at(schedule, t)
     if not np.all(np.isfinite(values)):
         bad = np.asarray(t)[~np.isfinite(values)][0]
         raise reject(argument, f"a factor that is not finite at t = {bad:.4g}", "it must be finite at all times")
