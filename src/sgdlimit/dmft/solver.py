@@ -104,8 +104,8 @@ def solve(
     ask = asked(
         problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=max_seconds, max_bytes=max_bytes, dt=dt,
         checkpoint=checkpoint, times=times, samples=samples, seed=seed, replicas=replicas, words=words,
-        extrapolate=extrapolate is not False, kernels=kernels and method == "march", snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics,
-        progress=progress,
+        extrapolate=extrapolate is not False, kernels=kernels and method == "march", snapshots=snapshots,
+        metrics=metrics, weight_metrics=weight_metrics, progress=progress,
     )  # fmt: skip
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         if method == "fixed-point":
@@ -191,12 +191,13 @@ def checked(ask: Ask, stage: Stage) -> Quality:
     }
     quality = judge(solution.time, curves, labelled.scales)
     worst = {part: stages.worst(ask, labelled, part) for part in ("projection", "step", "bias")}
-    return quality + [
+    further = [
         Check.most("memory", worst["projection"], 0.05, f"projection error, {found.system.memory.size} functions"),
         Check.most("time step", worst["step"], 0.05, f"what is left after {len(found.records)} grids"),
         Check.report("finite samples", worst["bias"], f"bias of marches of {found.fed_back[0]} samples"),
         Check.report("steepest slope", np.max(found.records[0].values["steepest"], initial=0.0), "of the force"),
     ]
+    return quality + further
 
 
 OPTIONS = ("tol", "variables", "dt", "times", "samples", "extrapolate", "words", "kernels", "snapshots")
