@@ -1,6 +1,7 @@
 """The problem language: shapes, schedules, vector fields, and one-line errors for bad input."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp

@@ -1,0 +1,114 @@
+"""A tolerance is met, or it is said why not."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import sgdlimit as sl
+
+RIDGE = sl.Problem(
+    loss=sl.Square(), penalty=sl.Ridge(0.1), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5)
+)
+NAMES = ("train_loss", "test_loss", "train_error", "test_error", "overlap", "norm")
+
+
+def off(found: sl.Solution, exact: sl.Solution) -> float:
+    """The largest true error relative to its curve."""
+    return max(float(np.max(np.abs(found[n] - exact[n])) / np.max(np.abs(exact[n]))) for n in NAMES if n in exact)
+
+
+@pytest.mark.parametrize("tol", [5e-2, 1e-2, 4e-3])
+def test_what_is_called_complete_is_within_its_tolerance(tol: float) -> None:
+    times = np.linspace(0.0, 4.0, 11)
+    exact = sl.least_squares(RIDGE, sl.SGD(0.3), times=times)
+    found = sl.solve(RIDGE, sl.SGD(0.3), times=times, tol=tol, seed=2)
+    assert found.status == "complete"
+    assert found.about["options"]["tol"] == tol
+    errors = found.about["diagnostics"]["errors"]
+    assert 2 * max(part["total"] for part in errors.values()) <= tol
+    assert off(found, exact) <= tol
+    assert found.quality.passed
+
+
+def test_a_smaller_tolerance_takes_more_samples_and_no_fewer_steps() -> None:
+    rough, fine = (sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=tol).about["options"] for tol in (5e-2, 5e-3))
+    assert fine["samples"] > 4 * rough["samples"]
+    assert fine["dt"] <= rough["dt"]
+
+
+def test_only_the_named_curves_must_meet_it() -> None:
+    all_of_them = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=1e-2)
+    overlap = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=1e-2, variables="overlap")
+    assert overlap.about["options"]["samples"] < all_of_them.about["options"]["samples"]
+    assert 2 * overlap.about["diagnostics"]["errors"]["overlap"]["total"] <= 1e-2
+
+
+def test_fixed_knobs_miss_a_tolerance_aloud() -> None:
+    with pytest.warns(sl.ToleranceWarning, match="asked for 0.001"):
+        found = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=1e-3, samples=4096)
+    assert found.status == "tolerance missed"
+    assert not found.success
+    assert "take more samples" in found.message
+
+
+def test_fixed_knobs_promise_nothing_unasked() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, samples=4096)
+    assert found.status == "complete"
+    assert found.about["options"]["tol"] is None
+
+
+def test_a_budget_returns_the_best_so_far() -> None:
+    with pytest.warns(sl.ToleranceWarning, match="max_seconds"):
+        found = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=1e-4, max_seconds=0.5)
+    assert found.status == "budget"
+    assert np.all(np.isfinite(found["train_loss"]))
+    assert found.about["diagnostics"]["seconds"] < 20.0
+
+
+def test_a_plan_tells_what_a_tolerance_takes() -> None:
+    rough, fine = (sl.plan(RIDGE, sl.SGD(0.3), t_max=2.0, tol=tol) for tol in (5e-2, 2e-3))
+    assert rough.reachable
+    assert rough.seconds < fine.seconds
+    assert rough.samples < fine.samples
+    assert "tol = 0.002" in repr(fine)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"tol": 0.0}, "tol"),
+        ({"tol": 1e-9}, "tol"),
+        ({"tol": "small"}, "tol"),
+        ({"variables": "tain_error"}, "variables"),
+        ({"variables": []}, "variables"),
+        ({"max_seconds": -1.0}, "max_seconds"),
+        ({"max_bytes": 0}, "max_bytes"),
+        ({"max_bytes": 1e3}, "samples"),
+    ],
+)
+def test_wrong_wishes_are_refused(given: dict[str, object], name: str) -> None:
+    with pytest.raises(sl.InputError, match=rf"^{name}: got"):
+        sl.solve(RIDGE, sl.SGD(0.31), t_max=2.0, **given)  # type: ignore[arg-type]
+
+
+def test_every_part_of_the_error_is_there() -> None:
+    found = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=5e-2)
+    parts = [found[f"norm_{part}"] for part in ("stderr", "step_error", "projection_error", "bias_error")]
+    assert all(np.any(part > 0) for part in parts)
+    np.testing.assert_allclose(found.curve("norm")[1], np.sqrt(sum(part**2 for part in parts)))
+    assert set(found.about["diagnostics"]["errors"]["norm"]) == {"monte_carlo", "step", "projection", "bias", "total"}
+
+
+def test_larger_marches_leave_less_bias() -> None:
+    """Logistic regression: the level of the curves comes from large marches on the coarsest grid."""
+    problem = sl.Problem(
+        loss=sl.Logistic(), labels=sl.Sign(), penalty=sl.Ridge(0.01), sample_ratio=2.0, teacher=sl.Normal(1.0),
+        noise=sl.Normal(0.1),
+    )  # fmt: skip
+    found = sl.solve(problem, sl.SGD(0.2), t_max=2.0, samples=2**17)
+    options = found.about["options"]
+    assert options["samples_of_one_march"] > options["samples_on_finer_grids"] // options["replicas"] // 4
+    assert np.max(found["train_loss_bias_error"]) < 0.5 * np.max(found["train_loss_stderr"])
