@@ -8,8 +8,10 @@ The truth is `sl.least_squares` where that is exact, otherwise one solution with
 tol = 1e-2, a quarter of its step, another seed. True error: the largest distance to it over all judged curves and
 times, relative to the largest value of the curve. Reported error: twice the largest total error, which is what `tol`
 bounds; since a largest distance is a matter of luck even where every error bar is right, the table also gives the root
-mean square, over curves and times, of the distance in units of the bar at that point. Problems depend on their number alone; every ten in a row hold all classes in the same shares. One line of JSON
-a problem is appended as they come; those that the file holds are skipped.
+mean square, over curves and times, of the distance in units of the bar at that point.
+
+Problems depend on seed and number alone; every ten in a row hold all classes in the same shares. One line of JSON a
+problem is appended as they come; those that the file holds are skipped.
 """
 
 import argparse
