@@ -37,7 +37,7 @@ LARGEST = 2**14
 
 
 class OutOfTime(Exception):
-    """The deadline has passed before the first march of every replica was done."""
+    """The deadline has passed, and a march is not begun."""
 
 
 SAFETY = 4.0
@@ -66,7 +66,7 @@ class Job:
     """What earlier stages, or an earlier process, have done."""
     max_bytes: float = math.inf
     deadline: float = math.inf
-    """By `time.perf_counter`: after it no further march is begun, nor one finished."""
+    """By `time.perf_counter`: after it no march of a batch of replicas is begun; one that runs is finished."""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class Steps(NamedTuple):
 def steps(
     algorithm: Algorithm, t_max: Any, times: Any, dt: float | None, limit: float, aligned: bool, halvings: int = 0
 ) -> Steps:
-    """Uniform steps ≤ dt up to t_max, or through the recorded `times`; `aligned`: recorded times on the coarsest grid.
+    """Steps ≤ dt up to t_max, or through the recorded `times`, shorter at first; `aligned`: all on the coarsest grid.
 
     limit: the step that the problem's curvature allows at most, where the user names none; then halved so often.
     """

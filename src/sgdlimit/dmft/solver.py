@@ -74,7 +74,7 @@ def solve(
         best result so far comes back, with status 'budget'.
 
     checkpoint: a file that keeps finished work; called again after a kill, the result is the same to the last bit. It
-        stays when all is done, and is refused by any other call.
+        stays when all is done, and is refused by a call that asks for anything else; max_seconds may differ.
 
     What follows need not be given. Where dt or samples are, they stay as they are, and nothing is promised unless tol
     is named too.
@@ -92,7 +92,8 @@ def solve(
         moments, more of them, or dense, whichever keeps the projection error small.
     kernels: also return C_theta, R_theta, R_ell and Gamma. snapshots: times at which draws of θ and r are returned.
     metrics: further averages by name, ψ(r, r_star, z): `train_name`, `test_name`. weight_metrics: ψ(theta, theta_star).
-    method: 'march', or 'fixed-point', the paper's iteration over the whole window with `damping` and `iterations`.
+    method: 'march', or 'fixed-point', the paper's iteration over the whole window with `damping` and `iterations`, a
+        reference without stages: tol, max_seconds and checkpoint say nothing to it.
     dtype: of the samples; small arrays are double precision.
     """
     begin = clock.perf_counter()

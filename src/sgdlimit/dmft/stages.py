@@ -46,6 +46,7 @@ FEWEST = 256
 ONE_MARCH = 512
 """Samples of one march at DEFAULT_SAMPLES, times the width; M grows as the root of all."""
 LARGEST_MARCH = 2**17
+"""As far as one march grows that goes through all grids."""
 HALVINGS = 5
 """How often steps are halved where the user names none and their error is not small."""
 STAGES = 8

@@ -18,7 +18,7 @@ class Status(enum.StrEnum):
     COMPLETE = "complete"
     MISSED = "tolerance missed"
     BUDGET = "budget"
-    """Time or memory ran out before the tolerance was met."""
+    """Time ran out before the tolerance was met."""
     DIVERGED = "diverged"
     UNRELIABLE = "unreliable"
     """A check failed: the values, or their errors, should not be believed."""

@@ -199,16 +199,16 @@ class Result(abc.ABC):
 class Solution(Result):
     """A theoretical prediction.
 
-    A Monte Carlo variable `x` has `x_stderr` beside it, `x_step_error` and `x_projection_error` where they are known,
-    and `x_replicas`, the independent solutions whose mean it is.
+    A Monte Carlo variable `x` has `x_stderr` beside it, `x_step_error`, `x_projection_error` and `x_bias_error` where
+    they are known, and `x_replicas`, the independent solutions whose mean it is.
     """
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The variable and its error: Monte Carlo, time step and memory together (zero for an exact one)."""
+        """The variable and its error: Monte Carlo, time step, memory and bias together (zero for an exact one)."""
         return self[name], self._error(name, ("_stderr", *SYSTEMATIC))
 
     def systematic(self, name: str) -> np.ndarray:
-        """Time step and memory together."""
+        """Time step, memory and the bias of finite samples together."""
         return self._error(name, SYSTEMATIC)
 
     def _error(self, name: str, endings: tuple[str, ...]) -> np.ndarray:
