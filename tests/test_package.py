@@ -56,6 +56,7 @@ def test_rooms_import_only_from_rooms_above():
     order = [
         "errors",
         "_process",
+        "_machine",
         "_version",
         "_fingerprint",
         "_tree",

@@ -67,19 +67,19 @@ def test_names_beside_a_variable():
 
 
 def test_the_error_of_a_curve_is_everything_uncertain_together():
-    """3-4-12-13: errors add in squares, those that are missing not at all; copies tell only the Monte Carlo part."""
+    """3-4-12-84-85: errors add in squares, those that are missing not at all; copies tell only the Monte Carlo part."""
     one = np.ones((2, 1, 1))
-    estimate = Estimate(one, 3 * one, 4 * one, 12 * one, np.stack([one, one]))
+    estimate = Estimate(one, 3 * one, 4 * one, 12 * one, 84 * one, np.stack([one, one]))
     coords = {"time": np.arange(2.0)}
     made = variables("norm", dims("norm"), estimate)
     assert set(made) == {"norm", *(f"norm{ending}" for ending in BESIDE)}
     assert all(variable.dims == dims(name) for name, variable in made.items())
     solution = sl.Solution(made, coords)
-    np.testing.assert_allclose(solution.curve("norm")[1], 13.0)
-    np.testing.assert_allclose(solution.systematic("norm"), np.sqrt(160))
+    np.testing.assert_allclose(solution.curve("norm")[1], 85.0)
+    np.testing.assert_allclose(solution.systematic("norm"), np.sqrt(7216))
     assert "norm_projection_error" not in repr(solution)
     shift = sl.compare(solution, solution).samples[0].shift
-    np.testing.assert_allclose(shift, np.sqrt(160))
+    np.testing.assert_allclose(shift, np.sqrt(7216))
     bare = sl.Solution(variables("norm", dims("norm"), Estimate(one, 3 * one)), coords)
     assert set(bare.variables) == {"norm", "norm_stderr"}
     np.testing.assert_allclose(bare.curve("norm")[1], 3.0)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from .._version import __version__
-from ..errors import DivergenceWarning, InputError, reject
+from ..errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning, reject
 from .start import INTERRUPTED, interruptible
 
 app = typer.Typer(
@@ -86,9 +86,10 @@ def writable(path: Path, force: bool, kinds: tuple[str, ...]) -> None:
 
 
 def quiet(compute: Any) -> Any:
-    """Run, turning divergence warnings into nothing: the result says how it ended, and so do we."""
+    """Run, turning warnings about the result into nothing: it says how it ended, and so do we."""
     with interruptible(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DivergenceWarning)
+        for kind in (DivergenceWarning, ToleranceWarning, UnreliableWarning):
+            warnings.simplefilter("ignore", kind)
         return compute()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..progress import Progress
 from ..results.checkpoint import Checkpoint
 from . import extrapolation, kernels, memory, noise, planning, run
-from .checks import check_memory
+from .checks import check_memory, fits
 from .memory import Memory, Moments
 from .planning import Level
 from .run import Records
@@ -140,6 +140,8 @@ def _march(job: Job, progress: bool | None) -> Marched:
         shift, large = {}, Large(0, 0)
         if repeats > finer:
             each = 2 ** int(math.log2(min((repeats - finer) * system.samples, LARGEST)))
+            while each > system.samples and not fits(replace(system, samples=each), 1, job.max_bytes):
+                each //= 2
             wide, wanted = replace(system, samples=each), -(-(repeats - finer) * system.samples // each)
             size, more_compiling = _compiled(job, wide, levels[-1], bar)
             compiling += more_compiling
@@ -162,9 +164,9 @@ def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[in
         system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas
     )
     shape = (jax.tree.structure(system), size)
+    check_memory(system, size, job.max_bytes)
     if shape in _COMPILED:
         return size, 0.0
-    check_memory(system, size, job.max_bytes)
     begin = clock.perf_counter()
     start = run.stack([_draw(job, system, i) for i in range(size)])
     nothing = Checkpoint(None, {})

@@ -15,8 +15,8 @@ from .extrapolation import Limit
 from .metrics import INTERNAL
 from .run import Records
 
-FEWEST_NODES, MOST_NODES = 1024, 16384
-"""Points behind a test average in each replica: twice its samples, within these."""
+FEWEST_NODES, MOST_NODES = 1024, 2**16
+"""Points behind a test average in each replica: twice its samples on the coarsest grid, within these."""
 BIAS = 0.5
 """Bias of one march over the standard error of 16, at 512 samples and unit of width."""
 SPARSE = 16
@@ -181,8 +181,8 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
         at_mean, left_out = (seen(own, order, some, without) for without in (False, True))
         copies.append({name: count * at_mean[name] - (count - 1) * left_out[name] for name in value})
     shift = {name: 0.0 for name in value}
-    if M < MOST_NODES:
-        size = max(min(2 * M, MOST_NODES), FEWEST_NODES)
+    size = 2 ** int(np.log2(max(min(2 * found.samples, MOST_NODES), FEWEST_NODES)))
+    if size > M:
         nodes = make_nodes(system.problem, size, count, seed, quickly).rounded()
         more = seen(nodes, 0, some, False)
         shift = {name: more[name] - value[name][:, some] for name in value}

@@ -26,7 +26,7 @@ LARGEST_STEP = 0.2
 ALIGNING = 1.3
 """Recorded times lie on the coarsest grid too where that takes at most so many times the steps: nothing is then
 interpolated."""
-FIRST = 4
+FIRST = 2
 """Steps in the place of each of the first."""
 MOST_STEPS = 1e6
 MOST_RECORDED = 128
@@ -45,7 +45,14 @@ class Steps(NamedTuple):
 
 
 def steps(
-    algorithm: Algorithm, t_max: Any, times: Any, dt: float | None, limit: float, aligned: bool, halvings: int = 0
+    algorithm: Algorithm,
+    t_max: Any,
+    times: Any,
+    dt: float | None,
+    limit: float,
+    aligned: bool,
+    halvings: int = 0,
+    gentle: bool = True,
 ) -> Steps:
     """Steps ≤ dt up to t_max, or through the recorded `times`, shorter at first; `aligned`: all on the coarsest grid.
 
@@ -68,7 +75,7 @@ def steps(
         every = STRIDES * math.ceil(count / (STRIDES * MOST_RECORDED)) if count > MOST_RECORDED else 1
         every = max(every, STRIDES) if aligned else every
         record = np.arange(0, count + 1, every)
-        return _gently(np.linspace(0.0, last, count + 1), np.union1d(record, [count]))
+        return _gently(np.linspace(0.0, last, count + 1), np.union1d(record, [count]), gentle)
     knots = np.unique(np.concatenate([[0.0], wanted]))
     gaps = np.diff(knots)[1:]  # the first interval, from zero, stands apart
     grows = dt is None and len(gaps) > 2 and np.all(np.diff(gaps) > 0) and gaps[-1] > 4 * gaps[0]
@@ -83,11 +90,13 @@ def steps(
         a, b = knots[-2:]
         parts[-1] = np.linspace(a, b, len(parts[-1]) + missing + 1)[:-1]
     full = np.concatenate([*parts, knots[-1:]])
-    return _gently(full, np.searchsorted(full, wanted))
+    return _gently(full, np.searchsorted(full, wanted), gentle)
 
 
-def _gently(times: np.ndarray, record: np.ndarray) -> Steps:
+def _gently(times: np.ndarray, record: np.ndarray, gentle: bool) -> Steps:
     """The first coarsest step in FIRST times as many: at the start all rates of the problem are seen at once."""
+    if not gentle:
+        return Steps(times, record)
     head = np.interp(np.arange(FIRST * STRIDES) / FIRST, np.arange(STRIDES + 1), times[: STRIDES + 1])
     later = np.where(record <= STRIDES, FIRST * record, record + (FIRST - 1) * STRIDES)
     return Steps(np.concatenate([head, times[STRIDES:]]), later)
@@ -137,7 +146,7 @@ def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes:
     An algorithm in discrete time also makes kernels that change sign from step to step; a field that is no gradient
     makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data.
     """
-    step = float(np.min(np.diff(times[0 if algorithm.discrete else FIRST * STRIDES - 1 :])))
+    step = float(np.min(np.diff(times[0 if algorithm.discrete else FIRST * STRIDES :])))
     if algorithm.discrete:
         return Moments(memory.ladder(times[-1], step, fastest=2.0), memory.ALTERNATING)
     gamma, stiff = slopes

@@ -74,7 +74,8 @@ def _along(
     draws: dict[int, dict[str, np.ndarray]] = {}
     waiting: tuple[int, Any] | None = None
     first, reached, reason = 0, 0, ""
-    if (middle := kept.get(begun)) is not None:
+    if (found := kept.get(begun)) is not None:
+        middle = dict(found)
         first, reached = int(middle.pop("first")), int(middle.pop("reached"))
         leaves, structure = jax.tree.flatten(state)
         state = jax.tree.unflatten(structure, [_like(middle.pop(f"state {i}"), leaf) for i, leaf in enumerate(leaves)])

@@ -110,8 +110,8 @@ def solve(
     )  # fmt: skip
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         if method == "fixed-point":
-            if extrapolate or snapshots is not None or weight_metrics:
-                why = "it gives curves and kernels on one grid; use method='march' for the rest"
+            if extrapolate or snapshots is not None or weight_metrics or tol or max_seconds or checkpoint:
+                why = "it gives curves and kernels on one grid, as they come; use method='march' for the rest"
                 raise reject("method", method, why)
             steps = ask.steps(0)
             count = 2 ** (max(-(-(ask.samples or DEFAULT_SAMPLES) // ask.replicas), FEWEST) - 1).bit_length()

@@ -90,7 +90,8 @@ class Ask:
     def steps(self, halvings: int) -> planning.Steps:
         """Of the finest grid, halved so often."""
         limit = self.pace.limit / (2 * planning.STRIDES)
-        steps = planning.steps(self.algorithm, self.t_max, self.times, self.dt, limit, self.kernels, halvings)
+        gentle = self.extrapolate and not self.kernels
+        steps = planning.steps(self.algorithm, self.t_max, self.times, self.dt, limit, self.kernels, halvings, gentle)
         check_step(self.algorithm, steps.times, self.pace.limit)
         check_share(self.algorithm, steps.times)
         return steps
@@ -308,13 +309,13 @@ def _size(ask: Ask, work: Work, stage: Stage) -> float:
 
 
 def _within(ask: Ask, work: Work, stage: Stage, left: float) -> Work | None:
-    """As many marches as time allows; None if that is hardly more than there is."""
-    once = seconds_of(ask, work._replace(repeats=1), stage)
-    repeats = int(0.8 * left / once)
-    done = stage.work.each * stage.work.repeats
-    if repeats < 1 or (work.halvings == stage.work.halvings and work.each * repeats < WORTH * done):
-        return None
-    return work._replace(repeats=min(repeats, work.repeats))
+    """As many marches as time allows, of the size that is wanted or of that there is; None if it is hardly more."""
+    for tried in (work, stage.work._replace(halvings=work.halvings), stage.work):
+        repeats = min(int(0.8 * left / seconds_of(ask, tried._replace(repeats=1), stage)), work.repeats)
+        done = stage.work.each * stage.work.repeats
+        if repeats * tried.each >= (WORTH * done if tried.halvings == stage.work.halvings else done):
+            return tried._replace(repeats=repeats)
+    return None
 
 
 def _told(ask: Ask, stage: Stage, status: str) -> tuple[str, str]:
@@ -332,9 +333,9 @@ def _told(ask: Ask, stage: Stage, status: str) -> tuple[str, str]:
     text = f"{name} is known to {WITHIN * error.total:.2g} of its largest value, asked for {ask.tol:g}"
     text += f" (most of it: {largest}, {WITHIN * parts[largest]:.2g})"
     if status == "budget":
-        return status, f"{text}; max_seconds = {ask.max_seconds:g} are spent, give more"
+        return status, f"{text}; more does not fit into max_seconds = {ask.max_seconds:g}"
     if largest == "time step" and ask.dt is not None:
         return status, f"{text}; take a smaller dt, or leave it out"
     if ask.samples is not None:
         return status, f"{text}; take more samples, or leave them out"
-    return status, f"{text}; a larger tol can be met"
+    return status, f"{text}; no more steps or samples are taken than this, a larger tol can be met"

@@ -16,8 +16,8 @@ from typing import Any, final
 import jax
 import numpy as np
 
-from .. import __version__
 from .._fingerprint import digest
+from .._version import __version__
 from ..describe import to_words
 from ..errors import reject
 from . import files
