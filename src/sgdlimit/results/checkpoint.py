@@ -26,7 +26,9 @@ from . import files
 
 MAGIC = b"sgdlimit checkpoint 1\n"
 EVERY = 5.0
-"""Seconds between two writings, and no more than a tenth of the time is spent on them."""
+"""Seconds between two writings, at least."""
+COSTS = 10.0
+"""Between two, so many times what one takes: no more than a tenth of the time is spent on them."""
 
 SHORT = 60
 """Letters of a word that a message can show; a digest has 64."""
@@ -68,7 +70,7 @@ class Checkpoint:
     @property
     def due(self) -> bool:
         """Whether it is time to write."""
-        return self.kept and clock.perf_counter() - self._written > max(EVERY, 10 * self._cost)
+        return self.kept and clock.perf_counter() - self._written > max(EVERY, COSTS * self._cost)
 
     def get(self, name: str) -> dict[str, np.ndarray] | None:
         """A finished piece; the dictionary is the caller's own."""
