@@ -8,7 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from . import experiments  # noqa: F401  registers its commands
-from .common import Force, Output, Problem, Seed, TMax, app, command, finish, headless, quiet, writable, write_picture
+from .common import (
+    Checkpoint,
+    Force,
+    Output,
+    Problem,
+    Seed,
+    TMax,
+    app,
+    command,
+    finish,
+    headless,
+    quiet,
+    writable,
+    write_picture,
+)  # fmt: skip
 from .start import INTERRUPTED
 
 
@@ -25,7 +39,7 @@ def solve(
     kernels: Annotated[bool | None, typer.Option(help="Also write the two-time kernels (dmft, least-squares).")] = None,
     tol: Annotated[float | None, typer.Option(help="Error of a curve relative to its largest value (dmft).")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop after so long with the best so far (dmft).")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="File to resume from and to keep up to date (dmft).")] = None,
+    checkpoint: Checkpoint = None,
     force: Force = False,
 ) -> None:
     """Predict learning curves in the limit, for any loss (dmft), or exactly where that is known.
@@ -49,13 +63,14 @@ def simulate(
     trials: Annotated[int | None, typer.Option(help="Independent runs; overrides [run].trials.")] = None,
     t_max: TMax = None,
     seed: Seed = None,
+    checkpoint: Checkpoint = None,
     force: Force = False,
 ) -> None:
     """Run the algorithm at finite size, several times with independent data."""
     writable(output, force, (".nc",))
     from .specification import read, simulate_specification
 
-    specification = read(problem).override(dim=dim, trials=trials, t_max=t_max, seed=seed)
+    specification = read(problem).override(dim=dim, trials=trials, t_max=t_max, seed=seed, checkpoint=checkpoint)
     finish(quiet(lambda: simulate_specification(specification)), output, force)
 
 

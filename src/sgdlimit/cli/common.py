@@ -27,6 +27,7 @@ Problem = Annotated[Path, typer.Argument(help="Problem file (TOML); `sgdlimit mo
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
 TMax = Annotated[float | None, typer.Option(help="Last time t = ηk/d; overrides [run].t_max.")]
+Checkpoint = Annotated[Path | None, typer.Option(help="File to resume from and to keep up to date (dmft, simulate).")]
 Seed = Annotated[int | None, typer.Option(help="Random seed; overrides [run].seed.")]
 
 UNSURE = 3
@@ -67,8 +68,8 @@ def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]
                     raise  # whoever reads has enough
                 typer.echo(f"error: {error}", err=True)
                 raise typer.Exit(2) from None
-            except KeyboardInterrupt:
-                typer.echo("interrupted: nothing was written", err=True)
+            except KeyboardInterrupt as stop:
+                typer.echo(f"interrupted: {str(stop) or 'nothing was written'}", err=True)
                 raise typer.Exit(INTERRUPTED) from None
 
         return app.command(epilog=f"Example: `{example}`")(guarded)

@@ -128,15 +128,15 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _plain(leaf: Any) -> np.ndarray:
-    """Of a state: keys by their words."""
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    """Of a state, which the next chunk takes over: a copy; keys by their words."""
+    return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
 def _like(array: np.ndarray, leaf: Any) -> Any:
     """Back on the device, as `leaf` is."""
     if _is_key(leaf):
         return jax.random.wrap_key_data(jax.numpy.asarray(array))
-    return jax.device_put(array, leaf.sharding)
+    return jax.device_put(array.copy(), leaf.sharding)  # the next chunk takes it over, the checkpoint keeps its own
 
 
 def _packed(records: Records) -> dict[str, np.ndarray]:

@@ -117,10 +117,8 @@ def solve(
             count = 2 ** (max(-(-(ask.samples or DEFAULT_SAMPLES) // ask.replicas), FEWEST) - 1).bit_length()
             system = replace(ask.system(count, steps), kernels=kernels)
             return solve_by_iteration(system, steps, ask.seed, ask.replicas, damping, iterations, progress)
-        try:
+        with ask.kept.keeping():
             outcome = stages.solve(ask)
-        finally:
-            ask.kept.write()
     stage, status, message = outcome.stage, outcome.status, outcome.message
     job, found, labelled = stage.job, stage.found, stage.labelled
     drawn_variables, drawn_coords = estimate.draws(found, job.steps.times)

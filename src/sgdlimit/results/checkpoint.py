@@ -4,12 +4,14 @@ A file begins with a magic word and a digest of the rest, an npz of all pieces a
 algorithm, seed, options, versions and kind of machine. Another's is refused with the reason.
 """
 
+import contextlib
 import hashlib
 import io
 import json
+import threading
 import time as clock
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -24,7 +26,12 @@ from . import files
 
 MAGIC = b"sgdlimit checkpoint 1\n"
 EVERY = 5.0
-"""Seconds between two writings, and no more than a tenth of the time is spent on them."""
+"""Seconds between two writings, at least."""
+COSTS = 10.0
+"""Between two, so many times what one takes: no more than a tenth of the time is spent on them."""
+
+SHORT = 60
+"""Letters of a word that a message can show; a digest has 64."""
 
 
 def identity(problem: Any, algorithm: Any, seed: int, **options: Any) -> dict[str, str]:
@@ -34,7 +41,7 @@ def identity(problem: Any, algorithm: Any, seed: int, **options: Any) -> dict[st
         "problem": digest(problem),
         "algorithm": digest(algorithm),
         "seed": str(seed),
-        "options": json.dumps({key: to_words(value) for key, value in options.items()}, sort_keys=True, default=str),
+        **{name: json.dumps(to_words(value), sort_keys=True, default=str) for name, value in options.items()},
         "numerical version": f"sgdlimit {__version__}, jax {jax.__version__}, numpy {np.__version__}",
         "machine": f"{device.platform} {device.device_kind}, {len(jax.devices())}",
     }
@@ -42,12 +49,13 @@ def identity(problem: Any, algorithm: Any, seed: int, **options: Any) -> dict[st
 
 @final
 class Checkpoint:
-    """Pieces of arrays by name, in memory, and in a file where a path is given. Safe from several threads' puts."""
+    """Pieces of arrays by name, in memory, and in a file where a path is given; several threads may put."""
 
     def __init__(self, path: Any, owner: Mapping[str, str]) -> None:
         self._pieces: dict[str, dict[str, np.ndarray]] = {}
         self._owner = dict(owner)
         self._target: Path | None = None
+        self._lock = threading.RLock()
         self._written, self._cost = clock.perf_counter(), 0.0
         if path is not None:
             self._target = files.destination("checkpoint", path, overwrite=True)
@@ -62,36 +70,55 @@ class Checkpoint:
     @property
     def due(self) -> bool:
         """Whether it is time to write."""
-        return self.kept and clock.perf_counter() - self._written > max(EVERY, 10 * self._cost)
+        return self.kept and clock.perf_counter() - self._written > max(EVERY, COSTS * self._cost)
 
     def get(self, name: str) -> dict[str, np.ndarray] | None:
-        """A finished piece."""
-        return self._pieces.get(name)
+        """A finished piece; the dictionary is the caller's own."""
+        piece = self._pieces.get(name)
+        return None if piece is None else dict(piece)
 
     def put(self, name: str, arrays: dict[str, np.ndarray]) -> None:
         """A piece is finished; it is written when that is due."""
-        self._pieces = self._pieces | {name: arrays}
-        if self.due:
-            self.write()
+        with self._lock:
+            self._pieces[name] = arrays
+            if self.due:
+                self.write()
 
     def drop(self, name: str) -> None:
         """A piece that another one contains."""
-        self._pieces = {key: part for key, part in self._pieces.items() if key != name}
+        with self._lock:
+            self._pieces.pop(name, None)
 
     def write(self) -> None:
         """All pieces, whole or not at all."""
         if self._target is None:
             return
-        begin = clock.perf_counter()
-        content = io.BytesIO()
-        pieces = self._pieces
-        flat = {f"{name}/{key}": array for name, piece in pieces.items() for key, array in piece.items()}
-        flat["owner"] = np.frombuffer(json.dumps(self._owner).encode(), np.uint8)
-        np.savez(content, allow_pickle=False, **flat)  # pyright: ignore[reportArgumentType]
-        payload = content.getvalue()
-        files.replace(self._target, MAGIC + hashlib.sha256(payload).digest() + payload, "checkpoint")
-        self._written = clock.perf_counter()
-        self._cost = self._written - begin
+        with self._lock:
+            begin = clock.perf_counter()
+            content = io.BytesIO()
+            flat = {f"{name}/{key}": array for name, piece in self._pieces.items() for key, array in piece.items()}
+            flat["owner"] = np.frombuffer(json.dumps(self._owner).encode(), np.uint8)
+            np.savez(content, allow_pickle=False, **flat)  # pyright: ignore[reportArgumentType]
+            payload = content.getvalue()
+            files.replace(self._target, MAGIC + hashlib.sha256(payload).digest() + payload, "checkpoint")
+            self._written = clock.perf_counter()
+            self._cost = self._written - begin
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Work at whose end, good or bad, what is finished is written; Ctrl-C then tells where it is."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.write()
+            if self._target is None:
+                raise
+            words = f"finished work is kept in {self._target}; the same call goes on from there"
+            raise KeyboardInterrupt(words) from None
+        except BaseException:
+            self.write()
+            raise
+        self.write()
 
 
 def _read(target: Path, owner: Mapping[str, str]) -> dict[str, dict[str, np.ndarray]]:
@@ -108,10 +135,10 @@ def _read(target: Path, owner: Mapping[str, str]) -> dict[str, dict[str, np.ndar
         known = json.loads(arrays.pop("owner").tobytes())
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise reject("checkpoint", target, "the file is damaged; delete it to begin anew") from error
-    for part, words in owner.items():
-        if known.get(part) != words:
-            told = part in ("seed", "numerical version", "machine")
-            said = f" ({known.get(part)}, not {words})" if told else ""
+    for part in {**owner, **known}:
+        theirs, ours = known.get(part, "none"), owner.get(part, "none")
+        if theirs != ours:
+            said = f" ({theirs}, not {ours})" if max(len(theirs), len(ours)) < SHORT else ""
             raise reject("checkpoint", target, f"it belongs to another {part}{said}; name a new file, or delete it")
     pieces: dict[str, dict[str, np.ndarray]] = {}
     for name, array in arrays.items():

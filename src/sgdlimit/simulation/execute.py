@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from .._fingerprint import digest
+from .._machine import memory
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, reject, whole
 from ..limits.curvature import stiff_words
@@ -18,13 +20,14 @@ from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem
 from ..progress import Progress
 from ..results import Runs, Variable
+from ..results.checkpoint import Checkpoint, identity
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
-from .loop import Keys, Plan, Trace, compile_for, precision, run
+from .loop import Keys, Plan, Trace, compile_for, packed, precision, run, unpacked
 from .trial import Trial
 
-MEMORY_SHARE = 0.7
-"""Part of the machine's memory that the data of all running trials may take."""
+MOST_TRIALS = 100_000
+"""Far more than any average needs, and few enough to be lined up at once."""
 
 
 class Job(NamedTuple):
@@ -41,6 +44,8 @@ class Job(NamedTuple):
     dim: int
     matrix: np.ndarray | None
     """The user's own X, if the data are not drawn."""
+    owner: dict[str, Any]
+    """By name, what a trial's numbers come from beside problem, algorithm, seed, plan and precision."""
 
 
 def _check_precision(dtype: Any) -> bool:
@@ -57,18 +62,22 @@ def _check_workers(job: Job, trials: int, workers: int | None, double: bool) -> 
     if workers is None:
         workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
     workers = min(trials, whole("workers", workers, least=1, why="it must be a whole number ≥ 1"))
-    if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
-        return workers
-    memory = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     rows = job.samples or job.algorithm.rows or 1
     # X, once more while it is drawn.
     each = 2.0 * rows * job.dim * (8 if double else 4)
-    fitting = int(memory / each)
+    fitting = int(min(memory() / each, workers))
     if fitting < 1:
         raise reject("dim", job.dim, f"the data of a trial take {each / 1e9:.3g} GB, too much here; lower it")
     if fitting < workers and own_choice:
         raise reject("workers", workers, f"{fitting} trials fit into memory at once; lower it")
     return min(workers, fitting)
+
+
+def _owner(job: Job, seed: int, double: bool) -> dict[str, str]:
+    """Of a checkpoint. The number of trials is no part of it: more of them go on from the same file."""
+    said = {"method": job.method, "dim": job.dim, "dtype": "float64" if double else "float32"}
+    seen = {"step": job.plan.step_time, "times": job.plan.record, "snapshots": job.plan.keep} | job.owner
+    return identity(job.problem, job.algorithm, seed, **said, **{name: digest(part) for name, part in seen.items()})
 
 
 def execute(
@@ -79,18 +88,33 @@ def execute(
     workers: int | None,
     progress: bool | None,
     seed: int,
+    checkpoint: Any,
     options: dict[str, Any],
 ) -> Runs:
     """Run all trials, a few at a time; the first error or Ctrl-C stops them all."""
-    trials = whole("trials", trials, least=1, why="it must be a whole number ≥ 1")
+    trials = whole(
+        "trials", trials, least=1, most=MOST_TRIALS, why=f"it must be a whole number from 1 to {MOST_TRIALS}"
+    )
     double = _check_precision(dtype)
     workers = _check_workers(job, trials, workers, double)
+    kept = Checkpoint(checkpoint, {} if checkpoint is None else _owner(job, seed, double))
     last = int(job.plan.record[-1])
     halt = threading.Event()
     horizon = [last]  # once a trial has diverged, the others need not go further than it did
     lock = threading.Lock()
     began = clock.perf_counter()
-    with Progress("simulating", trials * last, progress) as bar:
+    traces = {i: unpacked(piece) for i in range(trials) if (piece := kept.get(f"trial {i}")) is not None}
+    left = [i for i in range(trials) if i not in traces]
+
+    def diverged(trace: Trace) -> None:
+        if trace.diverged is not None:
+            with lock:
+                horizon[0] = min(horizon[0], round(trace.diverged[1] / job.plan.step_time))
+
+    for trace in traces.values():
+        diverged(trace)
+    with Progress("simulating", trials * last, progress) as bar, kept.keeping():
+        bar.advance(len(traces) * last)
 
         def march(index: int, prepared: Any = None) -> Trace:
             with precision(double):
@@ -104,31 +128,34 @@ def execute(
                     return not halt.is_set() and step < horizon[0]
 
                 trace = run(trial, theta, job.algorithm, job.plan, keys, advanced)
-                if trace.diverged is not None:
-                    with lock:
-                        horizon[0] = min(horizon[0], round(trace.diverged[1] / job.plan.step_time))
+                diverged(trace)
+                ended = trace.diverged is not None or len(trace.recorded) == len(job.plan.record)
+                if kept.kept and ended:
+                    kept.put(f"trial {index}", packed(trace))
                 return trace
 
-        bar.phase("compiling")
-        prepared = compile_for(lambda: job.prepare(0), job.algorithm, job.plan, job.samples, double)
-        bar.phase("")
+        prepared = None
+        if left:
+            bar.phase("compiling")
+            prepared = compile_for(lambda: job.prepare(left[0]), job.algorithm, job.plan, job.samples, double)
+            bar.phase("")
         compiled = clock.perf_counter()
         with ThreadPoolExecutor(workers) as pool:
             try:
-                futures = [pool.submit(march, 0, prepared)]
+                futures = {i: pool.submit(march, i, prepared if i == left[0] else None) for i in left}
                 del prepared
-                futures += [pool.submit(march, i) for i in range(1, trials)]
-                wait(futures, return_when=FIRST_EXCEPTION)
-                traces = [future.result() for future in futures]
+                wait(futures.values(), return_when=FIRST_EXCEPTION)
+                traces |= {i: future.result() for i, future in futures.items()}
             except BaseException:
                 halt.set()
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
     finished = clock.perf_counter()
-    status, message = _ending(job, traces)
+    found = [traces[i] for i in range(trials)]
+    status, message = _ending(job, found)
     if status != "complete":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
-    variables, coords = _label(job, traces)
+    variables, coords = _label(job, found)
     about = provenance(
         job.method,
         job.problem,

@@ -51,6 +51,26 @@ class Trace(NamedTuple):
     """Last good time and first bad one, or None."""
 
 
+def packed(trace: Trace) -> dict[str, np.ndarray]:
+    """As arrays by name, for a file."""
+    out = {"counts": np.asarray([len(trace.recorded), len(trace.kept)])}
+    for kind, rows in (("recorded", trace.recorded), ("kept", trace.kept)):
+        out |= {f"{kind} {name}": np.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}
+    return out if trace.diverged is None else out | {"diverged": np.asarray(trace.diverged)}
+
+
+def unpacked(arrays: dict[str, np.ndarray]) -> Trace:
+    """From a file."""
+
+    def rows(kind: str, count: int) -> list[dict[str, np.ndarray]]:
+        names = [name for name in arrays if name.startswith(f"{kind} ")]
+        return [{name.removeprefix(f"{kind} "): arrays[name][i] for name in names} for i in range(count)]
+
+    recorded, kept = (int(count) for count in arrays["counts"])
+    diverged = tuple(arrays["diverged"].tolist()) if "diverged" in arrays else None
+    return Trace(rows("recorded", recorded), rows("kept", kept), diverged)
+
+
 def window(algorithm: Algorithm, samples: int) -> int:
     """Updates whose batches are drawn together: at most 1024, 2¹⁶ rows, or about 2²⁰ random numbers if sorted."""
     batch = algorithm.rows or 1

@@ -54,6 +54,7 @@ def simulate(
     metrics: Mapping[str, Callable[..., Any]] | None = None,
     weight_metrics: Mapping[str, Callable[..., Any]] | None = None,
     dtype: str = "float32",
+    checkpoint: Any = None,
     workers: int | None = None,
     progress: bool | None = None,
 ) -> Runs:
@@ -66,6 +67,8 @@ def simulate(
     snapshots: times at which weights and pre-activations are kept (default: the last recorded one).
     test_samples: fresh samples behind a test average; workers: trials run at once (default: one a core).
     metrics, weight_metrics: further averages by name, as in `solve`: ψ(r, r_star, z) and ψ(theta, theta_star).
+    checkpoint: a file that keeps finished trials; called again after a kill, or with more trials, only those that are
+        missing are run, and the result is the same to the last bit. Any other call is refused.
     """
     keep_programs()
     require(problem, algorithm)
@@ -88,9 +91,13 @@ def simulate(
         trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0))
         return trial._replace(extra=extra), theta, _keys(key)
 
-    job = Job("simulation", problem, algorithm, plan, prepare, samples, dim, None)
+    owner = {"entries": law, "test_samples": fresh, "metrics": extra}
+    job = Job("simulation", problem, algorithm, plan, prepare, samples, dim, None, owner)
     options = {"t_max": float(plan.record[-1] * plan.step_time), "dt": step, "entries": law, "test_samples": fresh}
-    return execute(job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, options=options)
+    return execute(
+        job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, checkpoint=checkpoint,
+        options=options,
+    )  # fmt: skip
 
 
 def simulate_on_data(
@@ -112,6 +119,7 @@ def simulate_on_data(
     metrics: Mapping[str, Callable[..., Any]] | None = None,
     weight_metrics: Mapping[str, Callable[..., Any]] | None = None,
     dtype: str = "float32",
+    checkpoint: Any = None,
     workers: int | None = None,
     progress: bool | None = None,
 ) -> Runs:
@@ -155,9 +163,13 @@ def simulate_on_data(
             _keys(jax.random.fold_in(root, index)),
         )
 
-    job = Job("simulation on data", problem, algorithm, plan, prepare, n, dim, X)
+    owner = {"data": (X, y, X_test, y_test), "metrics": extra}
+    job = Job("simulation on data", problem, algorithm, plan, prepare, n, dim, X, owner)
     options = {"t_max": float(plan.record[-1] * plan.step_time), "dt": step}
-    return execute(job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, options=options)
+    return execute(
+        job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, checkpoint=checkpoint,
+        options=options,
+    )  # fmt: skip
 
 
 def _own_label(r_star: Any, z: Any) -> Any:

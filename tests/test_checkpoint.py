@@ -1,0 +1,200 @@
+"""Checkpoints: work that was interrupted anywhere goes on to the same bits, and no other work may have it."""
+
+import numpy as np
+import pytest
+from problems import logistic, square
+
+import sgdlimit as sl
+from sgdlimit.dmft import march
+from sgdlimit.results import checkpoint
+from sgdlimit.simulation import execute
+
+SOLVE = {"t_max": 3.0, "samples": 4096, "replicas": 4, "snapshots": [1.0]}
+RUNS = {"dim": 40, "trials": 4, "t_max": 2.0, "snapshots": [1.0, 2.0], "workers": 1}
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """A checkpoint is written whenever it may be, also in the middle of a march."""
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "COSTS", 0.0)
+    monkeypatch.setattr(march, "CHUNK", 16)
+
+
+class Stop(Exception):
+    """Where a kill would be."""
+
+
+def stopping(monkeypatch, place, name, after):
+    """Let a function of a module raise at its call number `after`; count its calls."""
+    real, calls = getattr(place, name), []
+
+    def counted(*args):
+        calls.append(0)
+        if len(calls) == after:
+            raise Stop
+        return real(*args)
+
+    monkeypatch.setattr(place, name, counted)
+    return calls
+
+
+def same(first, second):
+    assert list(first.dataset.data_vars) == list(second.dataset.data_vars)
+    for name, values in first.dataset.data_vars.items():
+        assert values.dtype == second.dataset[name].dtype
+        np.testing.assert_array_equal(values, second.dataset[name], err_msg=str(name))
+
+
+def interrupted(work, path, monkeypatch, place, name, stops):
+    """Interrupt `work` at each of these calls in turn; what it is in the end, and how many calls the end took."""
+    for after in stops:
+        with monkeypatch.context() as patch:
+            stopping(patch, place, name, after)
+            with pytest.raises(Stop):
+                work(path)
+    with monkeypatch.context() as patch:
+        calls = stopping(patch, place, name, 0)
+        return work(path), len(calls)
+
+
+def test_solve_resumes_to_the_same_bits(eager, monkeypatch, tmp_path):
+    problem, path = logistic(), tmp_path / "run.ckpt"
+
+    def work(checkpoint=None):
+        return sl.solve(problem, sl.SGD(0.4), **SOLVE, checkpoint=checkpoint)
+
+    work()  # compiles, which is a call too
+    whole, calls = interrupted(work, None, monkeypatch, march, "advance", [])
+    resumed, rest = interrupted(work, path, monkeypatch, march, "advance", [2, 3, 9])
+    same(whole, resumed)
+    assert rest == calls - (1 + 2 + 8), "a chunk was marched twice"
+    again, none = interrupted(work, path, monkeypatch, march, "advance", [])
+    same(whole, again)
+    assert none == 0, "a finished solution was marched again"
+    assert [file.name for file in tmp_path.iterdir()] == ["run.ckpt"]
+
+
+def test_solve_resumes_after_a_second_interrupt_at_the_same_place(eager, monkeypatch, tmp_path):
+    def work(checkpoint=None):
+        return sl.solve(square(), sl.SGF(0.3), **SOLVE, checkpoint=checkpoint)
+
+    whole, _ = interrupted(work, None, monkeypatch, march, "advance", [])
+    resumed, _ = interrupted(work, tmp_path / "run.ckpt", monkeypatch, march, "advance", [6, 1, 1, 1])
+    same(whole, resumed)
+
+
+@pytest.mark.filterwarnings("ignore::sgdlimit.DivergenceWarning")
+@pytest.mark.parametrize(("temperature", "ending"), [(0.3, "complete"), (9.0, "diverged")])
+def test_simulate_resumes_to_the_same_bits(temperature, ending, monkeypatch, tmp_path):
+    problem, algorithm = square(), sl.SGD(temperature, batch_size=2)
+    path = tmp_path / "runs.ckpt"
+
+    def work(checkpoint=None, **more):
+        return sl.simulate(problem, algorithm, **RUNS | {"t_max": 40.0} | more, checkpoint=checkpoint)
+
+    whole = work()
+    resumed, calls = interrupted(work, path, monkeypatch, execute, "run", [3])
+    same(whole, resumed)
+    assert calls == 2
+    assert (whole.status, whole.message) == (resumed.status, resumed.message)
+    assert whole.status == ending
+    # more trials go on from the same file
+    same(work(trials=6), work(path, trials=6))
+
+
+def test_simulate_on_data_resumes_and_looks_at_the_data(monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 10)) / np.sqrt(10), rng.normal(size=30)
+    path = tmp_path / "runs.ckpt"
+
+    def work(checkpoint=None, X=X):
+        return sl.simulate_on_data(X, y, sl.SGD(0.3), trials=3, t_max=2.0, workers=1, checkpoint=checkpoint)
+
+    resumed, calls = interrupted(work, path, monkeypatch, execute, "run", [3])
+    assert calls == 1
+    same(work(), resumed)
+    with pytest.raises(sl.InputError, match="another data"):
+        work(path, X=X + 1e-6)
+
+
+def test_ctrl_c_says_where_the_work_is(monkeypatch, tmp_path):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(execute, "run", stop)
+    path = tmp_path / "runs.ckpt"
+    with pytest.raises(KeyboardInterrupt, match=r"finished work is kept in .*runs\.ckpt"):
+        sl.simulate(square(), sl.SGD(0.3), **RUNS, checkpoint=path)
+    assert path.exists()
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        sl.simulate(square(), sl.SGD(0.3), **RUNS)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    path = tmp_path_factory.mktemp("kept") / "run.ckpt"
+    sl.solve(square(), sl.SGF(0.3), **SOLVE, checkpoint=path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"problem": square(ridge=0.2)}, "another problem"),
+        ({"algorithm": sl.SGF(0.4)}, "another algorithm"),
+        ({"seed": 1}, r"another seed \(0, not 1\)"),
+        ({"t_max": 3.5}, r"another t_max \(3\.0, not 3\.5\)"),
+        ({"samples": 8192}, r"another samples \(4096, not 8192\)"),
+        ({"dt": 0.01}, r"another dt \(null, not 0\.01\)"),
+        ({"times": np.linspace(0, 3, 2000), "t_max": None}, "another times"),
+        ({"dtype": "float64"}, "another words"),
+        ({"metrics": {"size": lambda r, r_star, z: r * r}}, "another metrics"),
+    ],
+)
+def test_another_call_is_refused(change, reason, kept):
+    before = kept.read_bytes()
+    call = {"problem": square(), "algorithm": sl.SGF(0.3), **SOLVE, "checkpoint": kept} | change
+    with pytest.raises(sl.InputError, match=reason):
+        sl.solve(**call)
+    assert kept.read_bytes() == before
+
+
+def test_another_version_is_refused(kept, monkeypatch):
+    monkeypatch.setattr(checkpoint, "__version__", "99")
+    with pytest.raises(sl.InputError, match=r"another numerical version .*not sgdlimit 99"):
+        sl.solve(square(), sl.SGF(0.3), **SOLVE, checkpoint=kept)
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (lambda content: content[:-1], "damaged"),
+        (lambda content: content[:-100] + b"x" + content[-99:], "damaged"),
+        (lambda content: content[:40], "damaged"),
+        (lambda _: b"", "no checkpoint"),
+        (lambda _: b"something else", "no checkpoint"),
+    ],
+)
+def test_damaged_files_are_refused(harm, reason, kept, tmp_path):
+    path = tmp_path / "run.ckpt"
+    path.write_bytes(harm(kept.read_bytes()))
+    with pytest.raises(sl.InputError, match=reason):
+        sl.solve(square(), sl.SGF(0.3), **SOLVE, checkpoint=path)
+    assert [file.name for file in tmp_path.iterdir()] == ["run.ckpt"]
+
+
+def test_puts_from_many_threads(eager, tmp_path):
+    """Every piece is there, whoever wrote last."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    path = tmp_path / "run.ckpt"
+    first = checkpoint.Checkpoint(path, {"seed": "0"})
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: first.put(f"piece {i}", {"value": np.full(100, i)}), range(40)))
+    first.write()
+    second = checkpoint.Checkpoint(path, {"seed": "0"})
+    for i in range(40):
+        piece = second.get(f"piece {i}")
+        assert piece is not None
+        np.testing.assert_array_equal(piece["value"], i)
