@@ -146,7 +146,8 @@ def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes:
     An algorithm in discrete time also makes kernels that change sign from step to step; a field that is no gradient
     makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data.
     """
-    step = float(np.min(np.diff(times[0 if algorithm.discrete else FIRST * STRIDES :])))
+    gaps = np.diff(times)
+    step = float(np.min(gaps if algorithm.discrete else gaps[FIRST * STRIDES :], initial=np.max(gaps)))
     if algorithm.discrete:
         return Moments(memory.ladder(times[-1], step, fastest=2.0), memory.ALTERNATING)
     gamma, stiff = slopes

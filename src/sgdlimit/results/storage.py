@@ -160,7 +160,10 @@ def _result(
     if int(attributes["sgdlimit_format"]) > FORMAT:
         version = attributes.get("sgdlimit_version", "a later version")
         raise reject("path", file, f"written by sgdlimit {version}; upgrade sgdlimit to read it")
-    result = KINDS[kind](variables, coords, json.loads(attributes["sgdlimit_about"]))
+    try:
+        result = KINDS[kind](variables, coords, json.loads(attributes["sgdlimit_about"]))
+    except InputError as error:
+        raise reject("path", file, f"the file is damaged ({str(error)[:80]}); write it again") from None
     wrong = fault(result)
     if wrong:
         raise reject("path", file, f"the file is damaged: {wrong}; write it again")
