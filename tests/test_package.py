@@ -38,8 +38,8 @@ import sgdlimit as sl
 problem = sl.Problem(loss=sl.Square(), sample_ratio=2.0, teacher=sl.Normal(1.0))
 theory = sl.least_squares(problem, sl.SGD(0.5), t_max=1.0)
 runs = sl.simulate(problem, sl.SGD(0.5), dim=30, trials=2, t_max=1.0)
-online = sl.online(problem, sl.SGD(0.5), t_max=1.0, samples=64)
-dmft = sl.solve(problem, sl.SGD(0.5), t_max=1.0, dt=0.25, samples=4096)
+online = sl.online(problem, sl.SGD(0.5), t_max=1.0, samples=4096)
+dmft = sl.solve(problem, sl.SGD(0.5), t_max=1.0, dt=0.05, samples=4096)
 print(sl.compare(runs, theory).largest < 1e9, theory["train_error"].shape, online.success, dmft.success)
 """)
     assert out.split() == ["True", "(51,)", "True", "True"]

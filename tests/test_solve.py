@@ -297,7 +297,7 @@ def fresh(code, **environment):
 SMALL = """
 import time, sgdlimit as sl
 problem = sl.Problem(loss=sl.Square(), sample_ratio=2.0, teacher=sl.Normal(1.0))
-print(sl.solve(problem, sl.SGF(0.5), t_max=1.0, dt=0.25, samples=4096).about["diagnostics"]["compile_seconds"])
+print(sl.solve(problem, sl.SGF(0.5), t_max=1.0, dt=0.05, samples=4096).about["diagnostics"]["compile_seconds"])
 """
 
 
