@@ -1,6 +1,7 @@
 """The problem language: shapes, schedules, vector fields, and one-line errors for bad input."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,9 @@ GOOD = {"loss": sl.Square(), "sample_ratio": 2.0, "teacher": sl.Normal(1.0)}
         ({"width": 2}, ["loss", "shape (2,)", "TwoLayer"]),
         ({"width": 0}, ["width", "0"]),
         ({"width": 1.5}, ["width", "1.5"]),
+        ({"width": 2**31 - 1, "init": sl.Law(jax.random.normal)}, ["width", "2147483647", "64"]),
+        ({"teacher_width": 65}, ["teacher_width", "65"]),
+        ({"labels": sl.Labels(lambda r, z: 1j * r), "loss": sl.Exponential()}, ["labels", "complex64", "real"]),
         ({"teacher_width": 0}, ["teacher_width", "0"]),
         ({"teacher": None}, ["teacher", "Linear"]),
         ({"teacher": 1.0}, ["teacher", "1.0"]),
@@ -70,6 +74,14 @@ def test_bad_problem(change, words):
         (lambda: sl.ProportionalSGD(1.2), "batch_fraction"),
         (lambda: sl.PersistentSGD(0.5, 0.0), "correlation_time"),
         (lambda: sl.Normal(-1.0), "Normal.scale"),
+        (lambda: sl.Normal(1e300), "Normal.scale"),
+        (lambda: sl.Rademacher(1e300), "Rademacher.scale"),
+        (lambda: sl.SparseNormal(0.1, 1e300), "SparseNormal.scale"),
+        (lambda: sl.Point((0.0, -1e300)), "Point.value"),
+        (lambda: sl.Uniform(-1.0, 1e300), "Uniform.high"),
+        (lambda: sl.Uniform(-1e300, 1.0), "Uniform.low"),
+        (lambda: sl.Law(jax.random.normal, mean=1e300, second_moment=1.0), "Law.mean"),
+        (lambda: sl.Law(jax.random.normal, mean=0.0, second_moment=1e300), "Law.second_moment"),
         (lambda: sl.Uniform(1.0, 0.0), "Uniform.high"),
         (lambda: sl.SparseNormal(0.0), "SparseNormal.density"),
         (lambda: sl.Ridge(-1.0), "Ridge.strength"),
