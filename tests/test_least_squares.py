@@ -289,6 +289,25 @@ def test_times_beyond_all_bounds_are_refused(change, tau, t_max):
         sl.least_squares(make(**words), sl.SGD(tau), t_max=t_max)
 
 
+@pytest.mark.parametrize("ridge", [1e15, 1e30, 1e300])
+@pytest.mark.parametrize("schedule", [sl.Constant(), sl.CosineDecay(3.0)])
+@pytest.mark.parametrize("delta", [2.0, math.inf])
+def test_penalties_beyond_all_bounds_are_refused(ridge, schedule, delta):
+    with pytest.raises(sl.InputError, match=r"t_max.*penalty"):
+        sl.least_squares(make(delta, ridge, schedule=schedule), sl.SGF(0.3), t_max=2.0, kernels=True)
+
+
+def test_many_panels_are_counted_over_all_times():
+    """Each stretch between two times needs few enough; all together would take an hour."""
+    with pytest.raises(sl.InputError, match=r"t_max.*7.*e\+07 steps"):
+        sl.least_squares(make(2.0, 1e8, schedule=sl.CosineDecay(3.0)), sl.SGF(0.3), t_max=2.0)
+
+
+def test_a_fast_decay_is_cheap_however_long():
+    problem = make(math.inf, 0.0, schedule=sl.PowerDecay(1.0, 1.0))
+    assert sl.least_squares(problem, sl.SGD(0.3), times=[1e9]).status == "complete"
+
+
 def test_a_huge_ridge():
     """τ_max = 2/∫x²/(x+λ) → 2λ/E x², E x² = 1 + 1/δ; and nothing is learned."""
     solution = sl.least_squares(make(2.0, 1e8), sl.SGD(0.3), t_max=10.0)

@@ -327,3 +327,18 @@ def student(key, shape):
     """±Pareto with a tail of index 2.2: E x² = 2.2/0.2 = 11, and no fourth moment."""
     u = 2 * jax.random.uniform(key, shape, minval=1e-7) - 1
     return jnp.sign(u) * (1 - jnp.abs(u)) ** (-1 / 2.2)
+
+
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        ({}, {"samples": 2**31 - 1}),
+        ({}, {"replicas": 2**31 - 1}),
+        ({"penalty": sl.SmoothL1(0.1)}, {"particles": 2**31 - 1}),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, more, monkeypatch):
+    monkeypatch.setattr("sgdlimit.limits.online.memory", lambda: 64 * 2.0**30)
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), **change)
+    with pytest.raises(sl.InputError, match=next(iter(more))):
+        sl.online(problem, sl.SGD(0.3), t_max=1.0, **more)

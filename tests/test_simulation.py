@@ -425,3 +425,34 @@ def test_poisson_numbers_of_large_rates():
         assert_within(x.mean(), x.std() / np.sqrt(len(x)) + 1e-3)
         assert_within((x**2).mean() - 1, (x**2).std() / np.sqrt(len(x)) + 1e-3)
         assert_within((x**3).mean() - rate**-0.5, (x**3).std() / np.sqrt(len(x)) + 1e-3)
+
+
+def test_a_loss_that_overflows_is_a_divergence():
+    """θ grows at a constant pace, e^{30 r} beyond single precision while θ is small; a metric may be infinite."""
+    rising = sl.VectorField(lambda r, r_star, z: -jnp.ones_like(r), loss=lambda r, y: jnp.exp(30 * r))
+    problem = sl.Problem(loss=rising, labels=sl.Noise(), sample_ratio=2.0)
+    metrics = {"endless": lambda r, r_star, z: 1 / jnp.zeros_like(r)}
+    with pytest.warns(sl.DivergenceWarning):
+        runs = sl.simulate(problem, sl.GradientFlow(), dim=20, trials=2, t_max=20.0, metrics=metrics)
+    assert runs.status == "diverged"
+    assert 1 < len(runs.time) < 51
+    assert np.all(np.isfinite(runs["train_loss"]))
+    assert np.all(np.isfinite(runs["test_loss"]))
+    assert np.all(np.isinf(runs["train_endless"]))
+
+
+def test_more_trials_than_can_be_lined_up_are_refused(ridge):
+    with pytest.raises(sl.InputError, match=r"trials.*100000"):
+        sl.simulate(ridge, sl.SGD(0.3), dim=20, trials=2**31 - 1, t_max=1.0)
+
+
+def test_trials_share_the_memory_that_there_is(ridge, monkeypatch):
+    """X of 2·20·20 numbers and its copy take 6400 bytes."""
+    call = {"dim": 20, "trials": 4, "t_max": 0.1}
+    monkeypatch.setattr("sgdlimit.simulation.execute.memory", lambda: 15_000.0)
+    assert sl.simulate(ridge, sl.SGD(0.3), **call).about["diagnostics"]["workers"] <= 2
+    with pytest.raises(sl.InputError, match=r"workers.*2 trials fit"):
+        sl.simulate(ridge, sl.SGD(0.3), **call, workers=3)
+    monkeypatch.setattr("sgdlimit.simulation.execute.memory", lambda: 6_000.0)
+    with pytest.raises(sl.InputError, match="dim"):
+        sl.simulate(ridge, sl.SGD(0.3), **call)

@@ -528,6 +528,7 @@ BAD = {
     "dtype": ({"t_max": 1.0, "dtype": "float16"}, "float32"),
     "seed": ({"t_max": 1.0, "seed": -1}, "seed"),
     "dt": ({"t_max": 1.0, "dt": -0.1}, "dt"),
+    "samples": ({"t_max": 1.0, "samples": 2**31 - 1}, "samples.*67108864"),
     "snapshots": ({"t_max": 1.0, "snapshots": [2.0]}, "beyond"),
     "metric": ({"t_max": 1.0, "metrics": {"a": lambda r: r}}, "metrics"),
     "shape": ({"t_max": 1.0, "weight_metrics": {"a": lambda a, b: jnp.ones(3)}}, "scalar"),

@@ -110,7 +110,7 @@ WRONG: dict[tuple[str, str], tuple[Any, ...]] = {
     ("Problem", "schedule"): room["schedule"],
     ("Problem", "sample_ratio"): tuple(value for value in positive if not (type(value) is float and value == math.inf)),
     ("Problem", "width"): (*NO_COUNT, *ENORMOUS),
-    ("Problem", "teacher_width"): tuple(value for value in NO_COUNT if value is not None),
+    ("Problem", "teacher_width"): tuple(value for value in (*NO_COUNT, *ENORMOUS) if value is not None),
     ("Huber", "threshold"): positive,
     ("SmoothHinge", "smoothing"): positive,
     ("Loss", "fn"): (*NO_FUNCTION, *USELESS, not_a_number),
@@ -134,16 +134,16 @@ WRONG: dict[tuple[str, str], tuple[Any, ...]] = {
     ("Quartic", "strength"): nonnegative,
     ("Penalty", "fn"): (*NO_FUNCTION, *USELESS, not_a_number),
     ("Penalty", "parameters"): NO_PARAMETERS,
-    ("Normal", "scale"): nonnegative,
+    ("Normal", "scale"): (*nonnegative, 1e300),
     ("Point", "value"): (None, "1", True, float("nan"), math.inf, ((1.0, 2.0), (3.0, 4.0)), (1.0,) * 7, {}, object, 1j),
-    ("Rademacher", "scale"): nonnegative,
-    ("Uniform", "low"): NO_NUMBER,
-    ("Uniform", "high"): (*NO_NUMBER, -1e6),
+    ("Rademacher", "scale"): (*nonnegative, 1e300),
+    ("Uniform", "low"): (*NO_NUMBER, -1e300),
+    ("Uniform", "high"): (*NO_NUMBER, -1e6, 1e300),
     ("SparseNormal", "density"): fraction,
-    ("SparseNormal", "scale"): nonnegative,
+    ("SparseNormal", "scale"): (*nonnegative, 1e300),
     ("Law", "fn"): (*NO_FUNCTION, no_arguments, seven_arguments, nothing, text, raises, other_shape, own_dice),
-    ("Law", "mean"): (*NO_NUMBER, None),
-    ("Law", "second_moment"): (*NO_NUMBER, -1.0),
+    ("Law", "mean"): (*NO_NUMBER, None, 1e300),
+    ("Law", "second_moment"): (*NO_NUMBER, -1.0, 1e300),
     ("PowerDecay", "scale"): positive,
     ("PowerDecay", "exponent"): nonnegative,
     ("CosineDecay", "duration"): positive,
@@ -204,7 +204,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "problem": NO_MODEL,
         "algorithm": (*NO_MODEL, None, sl.ProportionalSGD(0.5)),
         "samples": (*NO_COUNT, 63, *ENORMOUS),
-        "replicas": (*NO_COUNT, 1),
+        "replicas": (*NO_COUNT, 1, *ENORMOUS),
         "particles": (*NO_COUNT, 63),
         "dt": positive,
         "seed": NO_SEED,
@@ -265,8 +265,6 @@ def places(of: Call, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], 
 def wrong_at(made: Call, path: tuple[str, ...], model: str, value: Any) -> Wrong:
     """A call with a wrong value at one place, and the names that tell which."""
     names = (path[-1], model)
-    if path[-1] == "width" and value is ENORMOUS[0]:  # a loss may take one unit only
-        names += ("loss",)
     if callable(value) or path[-1] in ("loss", "second_moment", "mean"):  # found out where the function stands
         names += path[1:-1] + (("mean", "second_moment") if model == "Law" else ())
     return Wrong(changed(made, path, value), names)

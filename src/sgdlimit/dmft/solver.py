@@ -210,7 +210,9 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
     if tol is not None:
         tol = real("tol", tol, least=1e-5, most=0.5, why="it must be a relative error between 1e-5 and 0.5")
     if samples is not None:
-        samples = whole("samples", samples, least=64, why="it must be a whole number ≥ 64")
+        most = stages.MOST_SAMPLES
+        why = f"it must be a whole number from 64 to {most}; what takes more is met by tol"
+        samples = whole("samples", samples, least=64, most=most, why=why)
     if dt is not None:
         dt = real("dt", dt, above=0, why="it must be a positive time step")
     bounds = {}

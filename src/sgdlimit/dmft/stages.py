@@ -40,7 +40,7 @@ MARGIN = 1.1
 DEFAULT_SAMPLES = 8192
 """Of the first stage, times the width."""
 MOST_SAMPLES = 2**26
-"""As far as samples grow."""
+"""As far as samples grow, and may be asked for."""
 FEWEST = 256
 """Samples of one march at least: its averages are what everything else feeds on."""
 ONE_MARCH = 512
@@ -292,7 +292,7 @@ def next_work(ask: Ask, stage: Stage) -> Work:
     each = min(each, LARGEST_MARCH)
     while each > work.each and not fits(replace(stage.job.system, samples=each), 1, ask.max_bytes):
         each //= 2
-    return Work(halvings, each, 1 if ask.plain else max(1, math.ceil(wanted / each)))
+    return Work(halvings, each, 1 if ask.plain else min(max(1, math.ceil(wanted / each)), drive.REPEATS))
 
 
 def seconds_of(ask: Ask, work: Work, stage: Stage) -> float:

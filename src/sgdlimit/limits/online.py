@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import grid
 from .._cache import keep_programs
+from .._machine import memory
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
@@ -33,6 +34,8 @@ FEWEST = 256
 """Points of an average of one replica at least, as in `solve`."""
 MOST_STEPS = 50_000
 """Steps of the moment equations that still take minutes."""
+COPIES = 3.0
+"""Of every array of points that are held at once, on the way from one to the next."""
 LOOK_BACK = 32
 """Steps over which their length is averaged, to tell whether it still grows."""
 
@@ -81,11 +84,12 @@ def online(
     t = grid.resolve(t_max, times)
     check_share(algorithm, t)
     samples = whole("samples", samples, least=64, why="it must be a whole number ≥ 64")
-    replicas = whole("replicas", replicas, least=2, why="a standard error needs at least 2 replicas")
+    replicas = whole("replicas", replicas, least=2, most=4096, why="a standard error needs 2 to 4096 replicas")
     each = 2 ** (max(-(-samples // replicas), FEWEST) - 1).bit_length()
     particles = whole("particles", particles, least=64, why="at least 64 particles")
     dt = real("dt", dt, above=0, why="it must be a positive time step")
     seed = seed_number(seed)
+    _check_memory(problem, each, replicas, particles)
     check_start(problem)
     check_tails(problem)
     knots = _knots(problem, algorithm, float(t[-1]))
@@ -128,6 +132,21 @@ def online(
         message=message,
     )
     return Solution(variables, coords, about)
+
+
+def _check_memory(problem: Problem, each: int, replicas: int, particles: int) -> None:
+    """Refuse averages that do not fit: points with the products E[ℓwᵀ], E[ℓw*ᵀ], E[ℓℓᵀ] of every replica at once."""
+    m, k = problem.width, problem.k
+    products = m + k + 2 + m * (2 * m + k)
+    monomials = (m + k + 2) * (m + k + 3) // 2  # of one replica, while its weights are made
+    carried = 0 if problem.penalty.quadratic else replicas * particles * (2 * m + k)
+    parts = {"samples": each * (replicas * products + monomials), "particles": carried}
+    for name, numbers in parts.items():
+        needed = COPIES * 8.0 * numbers
+        if needed > memory():
+            given = {"samples": each * replicas, "particles": particles}[name]
+            why = f"{needed / 2**30:.3g} GiB would be needed, of which {memory() / 2**30:.3g} are there"
+            raise reject(name, given, f"{why}; take fewer {name}, or fewer replicas")
 
 
 class Moments(NamedTuple):

@@ -24,7 +24,9 @@ REACH = 4.0
 GROWTH = 0.1
 """Longest panel at late times, relative to the time itself."""
 MOST_PANELS = 200_000
-"""Panels up to a recorded time that still take seconds."""
+"""Panels up to the last time that still take minutes."""
+RESOLVED = 1e12
+"""Largest rate × time: memories of length 1/rate are still told apart by double precision."""
 BUDGET = 20_000
 """Largest number of bisections between two recorded times under a schedule."""
 
@@ -159,6 +161,22 @@ def _solve(
     top = float(rates.max())
     settled = speed is None and temperature * float(weights @ (1 / np.maximum(rates, 1e-300))) < 1
 
+    def fastest(at: np.ndarray) -> np.ndarray:
+        """Decay, and above the stable temperature growth: both are resolved."""
+        pace = np.ones(len(at)) if speed is None else np.abs(speed(at))
+        return np.maximum(top * pace, temperature * heat(at) * pace**2 * weights.sum())
+
+    def refuse(panels: float, rate: float) -> None:
+        if panels > MOST_PANELS:
+            count = f"{panels:.2g} steps at rates up to {rate:.3g} of data, penalty and schedule"
+            raise reject("t_max", f"{times[-1]:.4g}", f"that is {count}; lower t_max or the penalty")
+
+    if not settled and times[-1] > 0:
+        along = np.union1d(np.linspace(0.0, times[-1], 1025), knots[knots < times[-1]])
+        here = fastest(along)
+        refuse(float(np.minimum(here[1:], here[:-1]) @ np.diff(along)) / REACH, float(here.max()))
+    done = 0.0
+
     @cache
     def uniform(length: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         return kernels(length, np.ones(POINTS))
@@ -178,18 +196,15 @@ def _solve(
     for i, target in enumerate(times):
         cuts = [] if target <= now else [target] if speed is None else _cuts(now, target, speed, heat, knots)
         for cut in cuts:
-            some = np.linspace(now, cut, 9)
-            fastest = 1.0 if speed is None else float(np.max(np.abs(speed(some))))
-            hottest = 1.0 if speed is None else float(np.max(heat(some)))
-            # Decay, and above the stable temperature growth, are both resolved.
-            rate = max(top * fastest, temperature * hottest * fastest**2 * weights.sum())
+            rate = float(np.max(fastest(np.linspace(now, cut, 9))))
+            if not rate * cut <= RESOLVED:
+                why = f"rates of {rate:.3g} of data, penalty and schedule are resolved up to t = {RESOLVED / rate:.3g}"
+                raise reject("t_max", f"{times[-1]:.4g}", f"{why}; lower t_max or the penalty")
             while now < cut:
                 # What is still alive at a late time varies on the scale of that time; the rest follows at once.
                 reach = max(REACH / rate if rate > 0 else math.inf, GROWTH * now if settled else 0.0)
-                if not settled and (cut - now) / reach > MOST_PANELS:
-                    count = f"{(cut - now) / reach:.2g} steps at the rate {rate:.3g} of data, penalty and schedule"
-                    why = f"that is {count}; lower t_max"
-                    raise reject("t_max", f"{times[-1]:.4g}", why)
+                if not settled:
+                    refuse(done + (cut - now) / reach, rate)
                 count = max(1, math.ceil(min((cut - now) / reach, 1e15) - 1e-9))
                 length = (cut - now) / count
                 at = now + length * panel.nodes
@@ -200,7 +215,7 @@ def _solve(
                 values = np.linalg.solve(np.eye(POINTS) - matrix * noise, past)
                 y = keep * y + (noise * values) @ remember
                 u += length * float(panel.weights @ pace)
-                now = cut if count == 1 else now + length
+                now, done = cut if count == 1 else now + length, done + 1
                 if not np.all(np.isfinite(y)):
                     train[i:], memory[i:], flow[i:] = np.nan, np.nan, u
                     return Curve(train, memory, flow)

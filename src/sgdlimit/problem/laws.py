@@ -33,6 +33,11 @@ TAIL = 256
 LIGHT = 3.5
 """Where P(|x| > s) falls as s^−α with α below this, a mean of x² has no standard error (in theory below 4)."""
 
+LARGEST = 1e18
+"""Entries beyond this have squares that single precision does not hold."""
+SCALE = f"it must be a number from 0 to {LARGEST:g}"
+ENTRY = f"it must be a number between −{LARGEST:g} and {LARGEST:g}"
+
 
 class EntryLaw(abc.ABC):
     """What every law of one coordinate offers."""
@@ -68,7 +73,7 @@ class Normal(EntryLaw):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        settle(self, scale=real("Normal.scale", self.scale, least=0, why="a standard deviation is a number ≥ 0"))
+        settle(self, scale=real("Normal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Gaussian entries."""
@@ -99,8 +104,8 @@ class Point(EntryLaw):
             value = value.astype(float) if value.dtype.kind in "iuf" else np.full((2, 2), np.nan)
         except ValueError:
             value = np.full((2, 2), np.nan)
-        if value.ndim > 1 or not np.all(np.isfinite(value)):
-            raise reject("Point.value", self.value, "it must be a finite number, or one number per unit")
+        if value.ndim > 1 or not np.all(np.abs(value) <= LARGEST):
+            raise reject("Point.value", self.value, f"{ENTRY}, or one such number per unit")
         settle(self, value=tuple(value.tolist()) if value.ndim else float(value))
 
     def _row(self, size: int) -> np.ndarray:
@@ -132,7 +137,7 @@ class Rademacher(EntryLaw):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        settle(self, scale=real("Rademacher.scale", self.scale, least=0, why="it must be a number ≥ 0"))
+        settle(self, scale=real("Rademacher.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Signs times scale."""
@@ -157,9 +162,8 @@ class Uniform(EntryLaw):
     high: float = math.sqrt(3.0)
 
     def __post_init__(self) -> None:
-        low = real("Uniform.low", self.low, why="it must be a finite number")
-        above = "it must be a finite number above low"
-        settle(self, low=low, high=real("Uniform.high", self.high, above=low, why=above))
+        low = real("Uniform.low", self.low, least=-LARGEST, most=LARGEST, why=ENTRY)
+        settle(self, low=low, high=real("Uniform.high", self.high, above=low, most=LARGEST, why=f"{ENTRY}, above low"))
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Uniform entries."""
@@ -185,7 +189,7 @@ class SparseNormal(EntryLaw):
 
     def __post_init__(self) -> None:
         settle(self, density=real("SparseNormal.density", self.density, above=0, most=1, why="a fraction in (0, 1]"))
-        settle(self, scale=real("SparseNormal.scale", self.scale, least=0, why="a standard deviation is a number ≥ 0"))
+        settle(self, scale=real("SparseNormal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Sparse Gaussian entries."""
@@ -223,8 +227,9 @@ class Law(EntryLaw):
         if (self.mean is None) != (self.second_moment is None):
             raise reject("Law.mean", self.mean, "give both mean and second_moment, or neither")
         if self.mean is not None:
-            mean = real("Law.mean", self.mean, why="it must be a finite number")
-            second = real("Law.second_moment", self.second_moment, least=mean**2, why="it must be at least mean²")
+            mean = real("Law.mean", self.mean, least=-LARGEST, most=LARGEST, why=ENTRY)
+            why = f"it must lie between mean² and {LARGEST**2:g}"
+            second = real("Law.second_moment", self.second_moment, least=mean**2, most=LARGEST**2, why=why)
             settle(self, mean=mean, second_moment=second)
 
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:

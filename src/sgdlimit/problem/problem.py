@@ -22,6 +22,9 @@ from .penalties import NoPenalty, PenaltyLike
 from .schedules import Constant, ScheduleLike
 from .vector_field import VectorField
 
+MOST_UNITS = 64
+"""Of student or teacher: every sample has matrices of this size, and d → ∞ comes before wide networks."""
+
 
 @tree
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +64,10 @@ class Problem:
             instance("teacher", self.teacher, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         why = "δ = n/d must be a positive number; math.inf means infinite data"
         settle(self, sample_ratio=real("sample_ratio", self.sample_ratio, above=0, most=math.inf, why=why))
-        whole("width", self.width, least=1, why="m must be a whole number ≥ 1")
+        units = f"must be a whole number from 1 to {MOST_UNITS}"
+        whole("width", self.width, least=1, most=MOST_UNITS, why=f"m {units}")
         if self.teacher_width is not None:
-            whole("teacher_width", self.teacher_width, least=1, why="k must be a whole number ≥ 1, or None")
+            whole("teacher_width", self.teacher_width, least=1, most=MOST_UNITS, why=f"k {units}, or None")
         if self.teacher is None and self.labels.planted:
             name = type(self.labels).__name__
             raise reject(
@@ -296,7 +300,7 @@ def _scalar(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str, smoo
     if shape != ():
         given = f"a {type(out).__name__}" if shape is None else f"a result of shape {shape}"
         raise reject(argument, given, f"it must return a scalar ({hint})")
-    if smooth and not jnp.issubdtype(out.dtype, jnp.floating):
+    if jnp.issubdtype(out.dtype, jnp.complexfloating) or (smooth and not jnp.issubdtype(out.dtype, jnp.floating)):
         raise reject(argument, f"a result of type {out.dtype}", f"it must return a real number ({hint})")
 
 

@@ -16,6 +16,7 @@ from ..algorithms import Algorithm
 from ..algorithms.base import FreshData, StoredData
 from ..algorithms.minibatch import FLOYD_LIMIT
 from ..limits.stability import BOUND
+from ..results.variables import COMPARABLE
 from .trial import Trial, observe, snapshot
 
 WORK = 1e9
@@ -168,7 +169,7 @@ def run(
         theta, state, bounded, seen = _advance(algorithm, trial, theta, state, table, first, pieces, dt, keys.steps)
         good, values = np.asarray(bounded), {name: np.asarray(value) for name, value in seen.items()}
         for i, (lo, hi) in enumerate(call):
-            if not good[i]:
+            if not good[i] or (hi in record and not _finite(values, i)):
                 return trace._replace(diverged=(lo * dt, hi * dt))
             if hi in record:
                 trace.recorded.append({name: value[i] for name, value in values.items()})
@@ -177,6 +178,11 @@ def run(
         if not advanced(end):
             break
     return trace
+
+
+def _finite(values: dict[str, np.ndarray], i: int) -> bool:
+    """Whether a record is sound: a loss may overflow while θ is still bounded; a user's metric may be what it likes."""
+    return all(np.all(np.isfinite(values[name][i])) for name in COMPARABLE if name in values)
 
 
 def compile_for(
