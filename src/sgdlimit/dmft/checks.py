@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import _machine as machine
 from ..algorithms import Algorithm
-from ..algorithms.base import check_share
+from ..algorithms.base import check_share, require
 from ..errors import flag, reject
 from ..limits.curvature import curvature, start_samples
 from ..problem import Constant, Problem, fields
@@ -138,7 +138,8 @@ WORDS = {"response": ("exact", "paper"), "method": ("march", "fixed-point"), "me
 def check_choices(
     problem: Problem, algorithm: Algorithm, extrapolate: Any, kernels: Any, words: dict[str, Any]
 ) -> None:
-    """Refuse combinations that have no meaning."""
+    """Refuse what is no problem or algorithm, and combinations that have no meaning."""
+    require(problem, algorithm)
     flag("kernels", kernels)
     if problem.infinite_data:
         raise reject("sample_ratio", "inf", "this theory is for finite δ; with infinite data use sl.online")
