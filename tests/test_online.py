@@ -1,5 +1,6 @@
 """`online` against closed forms, the Saad–Solla integrals, and its own two methods against each other."""
 
+import importlib
 import math
 
 import jax
@@ -338,7 +339,7 @@ def student(key, shape):
     ],
 )
 def test_what_does_not_fit_is_refused(change, more, monkeypatch):
-    monkeypatch.setattr("sgdlimit.limits.online.memory", lambda: 64 * 2.0**30)
+    monkeypatch.setattr(importlib.import_module("sgdlimit.limits.online"), "memory", lambda: 64 * 2.0**30)
     problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), **change)
     with pytest.raises(sl.InputError, match=next(iter(more))):
         sl.online(problem, sl.SGD(0.3), t_max=1.0, **more)

@@ -138,7 +138,7 @@ WORDS = {"response": ("exact", "paper"), "method": ("march", "fixed-point"), "me
 def check_choices(
     problem: Problem, algorithm: Algorithm, extrapolate: Any, kernels: Any, words: dict[str, Any]
 ) -> None:
-    """Refuse combinations that have no meaning."""
+    """Refuse what is no problem or algorithm, and combinations that have no meaning."""
     require(problem, algorithm)
     flag("kernels", kernels)
     if problem.infinite_data:

@@ -33,6 +33,8 @@ MOST_RECORDED = 128
 """Times that are recorded where the user names none."""
 TILE = 6 * 2**20
 """Bytes of tangents that one compiled call holds on a CPU: more falls out of the cache."""
+COMMON = 0.1
+"""Steps shorter than all but this share of them, at the start or between recorded times, ask for no function."""
 PERIODS = 0.5
 """Oscillations over the march from which on exponentials alone do not follow them."""
 
@@ -147,7 +149,7 @@ def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes:
     makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data.
     """
     gaps = np.diff(times)
-    step = float(np.min(gaps if algorithm.discrete else gaps[FIRST * STRIDES :], initial=np.max(gaps)))
+    step = float(np.quantile(gaps, COMMON))
     if algorithm.discrete:
         return Moments(memory.ladder(times[-1], step, fastest=2.0), memory.ALTERNATING)
     gamma, stiff = slopes

@@ -14,7 +14,6 @@ from .. import grid
 from .._cache import keep_programs
 from .._fingerprint import digest
 from ..algorithms import Algorithm
-from ..algorithms.base import require
 from ..errors import DivergenceWarning, ToleranceWarning, UnreliableWarning, real, reject, seed_number, whole
 from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
@@ -205,7 +204,6 @@ OPTIONS = ("tol", "variables", "dt", "times", "samples", "extrapolate", "words",
 
 def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> Ask:
     """Every argument checked before any work."""
-    require(problem, algorithm)
     dt, samples, tol = given["dt"], given["samples"], given["tol"]
     if tol is not None:
         tol = real("tol", tol, least=1e-5, most=0.5, why="it must be a relative error between 1e-5 and 0.5")
