@@ -155,9 +155,9 @@ def check_choices(
         raise reject("extrapolate", True, f"the step of {type(algorithm).__name__} is real; leave extrapolate out")
 
 
-def check_memory(system: System, replicas: int, max_bytes: float) -> None:
+def check_memory(system: System, total: float, max_bytes: float) -> None:
     """Refuse a march that does not fit."""
-    total, there = bytes_of(system, replicas), min(max_bytes, machine.memory())
+    there = min(max_bytes, machine.memory())
     if total > there:
         why = f"{total / 2**30:.3g} GiB would be needed, of which {there / 2**30:.3g} are there"
         raise reject("samples", system.samples, f"{why}; take fewer samples, or fewer steps with memory='dense'")

@@ -9,9 +9,10 @@ import jax
 import numpy as np
 
 from ..progress import Progress
+from ..results import statistics
 from ..results.checkpoint import Checkpoint
 from . import extrapolation, kernels, memory, noise, planning, run
-from .checks import check_memory, fits
+from .checks import bytes_of, check_memory, fits
 from .memory import Memory, Moments
 from .planning import Level
 from .run import Records
@@ -20,8 +21,8 @@ from .weight_side import Particles
 
 JUDGED = ("train_loss", "train_error", "overlap", "norm")
 """Curves that decide how much is done."""
-_COMPILED: set[Any] = set()
-"""Shapes of marches that this process has compiled, for the record of time spent on it."""
+_COMPILED: dict[Any, float] = {}
+"""Shapes of marches that this process has compiled, for the record of time spent on it, and the bytes they hold."""
 
 
 class Large(NamedTuple):
@@ -102,7 +103,9 @@ def march(job: Job, memories: list[Memory], progress: bool | None) -> Marched:
     """With the first memory whose projection error is small, or the last."""
     found: Marched | None = None
     for kept in memories:
-        found = _march(replace(job, system=replace(job.system, memory=kept)), progress)
+        before, found = found, _march(replace(job, system=replace(job.system, memory=kept)), progress)
+        if before is not None and found.records[0].reason and not before.records[0].reason:
+            return before  # more functions are closer to each other, and rounding may carry them away
         if found.projection is None or (not _lost_alone(found) and (found.records[0].reason or small(job, found))):
             break
     assert found is not None
@@ -164,14 +167,15 @@ def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[in
         system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas
     )
     shape = (jax.tree.structure(system), size)
-    check_memory(system, size, job.max_bytes)
+    needed = _COMPILED.get(shape) or bytes_of(system, size)
+    check_memory(system, needed, job.max_bytes)
     if shape in _COMPILED:
         return size, 0.0
     begin = clock.perf_counter()
     start = run.stack([_draw(job, system, i) for i in range(size)])
     nothing = Checkpoint(None, {})
     run.along(system, start, level._replace(times=level.times[:1]), job.snapshots[:0], bar, nothing, "")
-    _COMPILED.add(shape)
+    _COMPILED[shape] = needed
     return size, clock.perf_counter() - begin
 
 
@@ -227,13 +231,13 @@ def _lost_alone(found: Marched) -> bool:
 
 
 def small(job: Job, found: Marched) -> bool:
-    """Whether the projection error is small."""
+    """Whether the projection error is small, against the curve or the Monte Carlo error of one march."""
     assert found.projection is not None
     for name in JUDGED:
         if name != "train_error" and name in found.projection and found.projection[name].size:  # errors jump
             gap = found.projection[name]
-            value = found.records[-1].values[name][:, : len(gap)].mean(axis=0)
-            if np.max(gap) > job.projection * np.max(np.abs(value), initial=1e-30):
+            value, error = statistics.over_replicas(found.records[-1].values[name][:, : len(gap)])
+            if not np.all(gap <= np.maximum(error, job.projection * np.max(np.abs(value), initial=1e-30))):
                 return False
     return True
 

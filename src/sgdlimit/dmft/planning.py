@@ -149,7 +149,8 @@ def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes:
     makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data.
     """
     gaps = np.diff(times)
-    step = float(np.quantile(gaps, COMMON))
+    later = gaps if algorithm.discrete else gaps[FIRST * STRIDES :]
+    step = float(np.quantile(later, COMMON) if len(later) else np.max(gaps))
     if algorithm.discrete:
         return Moments(memory.ladder(times[-1], step, fastest=2.0), memory.ALTERNATING)
     gamma, stiff = slopes

@@ -281,8 +281,8 @@ def next_work(ask: Ask, stage: Stage) -> Work:
     each = work.each
     if bias > BIAS_SHARE * goal:
         larger = 2 ** math.ceil(math.log2(bias / (BIAS_SHARE * goal)) - 0.25) * stage.found.fed_back[0]
-        if not stage.found.large.repeats or larger > drive.LARGEST:
-            each = larger
+        if work.repeats > 1 and (not stage.found.large.repeats or larger > drive.LARGEST):
+            each = larger  # marches on the coarsest grid alone do not help
         wanted = max(wanted, larger)
     if halvings == work.halvings and each == work.each and wanted == samples:
         wanted *= 1.5  # each part is small enough, their sum is not
