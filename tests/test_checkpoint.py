@@ -96,7 +96,7 @@ def test_simulate_resumes_to_the_same_bits(temperature, ending, monkeypatch, tmp
     whole = work()
     resumed, calls = interrupted(work, path, monkeypatch, execute, "run", [3])
     same(whole, resumed)
-    assert calls == 2
+    assert 1 <= calls <= 2  # of four trials; how many ended before the interrupt, threads decide
     assert (whole.status, whole.message) == (resumed.status, resumed.message)
     assert whole.status == ending
     # more trials go on from the same file
