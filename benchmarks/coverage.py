@@ -3,6 +3,7 @@
     python benchmarks/coverage.py --truth            # very many samples, small steps: minutes on a GPU
     python benchmarks/coverage.py                    # 40 seeds each; coverage of ±1.96 errors, bias in errors
     python benchmarks/coverage.py --table            # defaults, one seed, beside the truth
+    python benchmarks/coverage.py --steps            # true error against the time step
     python benchmarks/coverage.py --runs             # SGD itself at d = 1000, 2000, 4000 beside the truth
 
 The truth is a solution with many more samples and finer steps, kept in coverage_truth.json, itself set beside SGD.
@@ -162,6 +163,28 @@ def table(cases: list[str]) -> None:
         print(f"{case:22s} {seconds:5.1f} s  " + "   ".join(cells), flush=True)
 
 
+def steps(cases: list[str], samples: int) -> None:
+    """True error (root mean square over curves and times, relative) at given steps, extrapolated and not."""
+    known = json.loads(FILE.read_text())
+    for case in cases:
+        problem, algorithm, t_max = CASES[case]
+        cells = []
+        for dt in (0.1, 0.05, 0.025, 0.0125):
+            both = []
+            for extrapolate in (True, False):
+                try:
+                    chosen = {"dt": dt, "samples": samples, "extrapolate": extrapolate, "seed": 7000}
+                    found = at_parts(sl.solve(problem, algorithm, t_max=t_max, **chosen), t_max)
+                except sl.InputError:  # a step that is too coarse
+                    both.append("refused")
+                    continue
+                exact = {name: np.asarray(known[case][name]["value"]) for name in NAMES}
+                off = [np.mean(((found[n][0] - exact[n]) / max(np.max(np.abs(exact[n])), 1e-2)) ** 2) for n in NAMES]
+                both.append(f"{np.sqrt(np.mean(off)):.1e}")
+            cells.append(f"{dt:g}: {both[0]} ({both[1]})")
+        print(f"{case:22s} true error extrapolated (plain) at dt = " + "   ".join(cells), flush=True)
+
+
 def runs(cases: list[str], trials: int) -> None:
     """SGD at growing dimension beside the truth, at the last time."""
     known = json.loads(FILE.read_text())
@@ -182,6 +205,7 @@ if __name__ == "__main__":
     parser.add_argument("--truth", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--runs", action="store_true")
+    parser.add_argument("--steps", action="store_true", help="true error at dt = 0.1, 0.05, 0.025, 0.0125")
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--first-seed", type=int, default=2000, help="2000: none that a default was chosen on")
     parser.add_argument("--samples", type=int, default=2**19)
@@ -191,6 +215,8 @@ if __name__ == "__main__":
         truth(chosen.samples, chosen.seeds if chosen.seeds != 40 else 4, chosen.cases or list(CASES))
     elif chosen.table:
         table(chosen.cases or list(CASES))
+    elif chosen.steps:
+        steps(chosen.cases or list(COVERED), chosen.samples if chosen.samples != 2**19 else 2**16)
     elif chosen.runs:
         runs(chosen.cases or list(CASES), 10)
     else:
