@@ -39,6 +39,7 @@ HOLDS = {
 """By the end of the setting's name; homogenised SGD, and SGF with small batches, for the square loss alone."""
 
 
+@pytest.mark.filterwarnings("ignore::sgdlimit.UnreliableWarning")  # few samples, or a law that grows
 @pytest.mark.slow
 def test_table():
     result = table(FULL)

@@ -17,7 +17,7 @@ from .run import Records
 
 FEWEST_NODES, MOST_NODES = 1024, 2**16
 """Points behind a test average in each replica: twice its samples on the coarsest grid, within these."""
-BIAS = 0.5
+BIAS = 0.35
 """Bias of one march over the standard error of 16, at 512 samples and unit of width."""
 SPARSE = 16
 """What changes slowly is looked at at so many times at most: copies, step errors, and what more points change."""

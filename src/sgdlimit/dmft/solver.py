@@ -104,8 +104,8 @@ def solve(
     ask = asked(
         problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=max_seconds, max_bytes=max_bytes, dt=dt,
         checkpoint=checkpoint, times=times, samples=samples, seed=seed, replicas=replicas, words=words,
-        extrapolate=extrapolate is not False, kernels=kernels and method == "march", snapshots=snapshots,
-        metrics=metrics, weight_metrics=weight_metrics, progress=progress,
+        extrapolate=extrapolate is not False and method == "march", kernels=kernels and method == "march",
+        snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics, progress=progress,
     )  # fmt: skip
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         if method == "fixed-point":

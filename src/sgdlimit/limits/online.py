@@ -251,7 +251,7 @@ def _march_moments(
             lengths.append(solver.t - solver.t_old)
             _refuse_endless(lengths, solver.t, t[-1])
     out = np.array(states).reshape(len(states), len(start))
-    Q, c = out[:, :cut].reshape(-1, *Q0.shape), out[:, cut:].reshape(-1, *c0.shape)
+    Q, c = out[:, :cut].reshape(len(out), *Q0.shape), out[:, cut:].reshape(len(out), *c0.shape)
     return Moments(jnp.asarray(Q), jnp.asarray(c), failure)
 
 
