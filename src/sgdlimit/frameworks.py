@@ -82,7 +82,7 @@ def _limit(setting: Setting, algorithm: Algorithm, samples: int, progress: bool 
     """DMFT at finite δ, its limit at infinite δ."""
     if setting.problem.infinite_data:
         return online(setting.problem, algorithm, t_max=T_MAX, progress=progress)
-    return solve(setting.problem, algorithm, t_max=T_MAX, dt=0.1, samples=samples, seed=1, progress=progress)
+    return solve(setting.problem, algorithm, t_max=T_MAX, dt=0.05, samples=samples, seed=1, progress=progress)
 
 
 def _proportional(setting: Setting, samples: int, progress: bool | None) -> Solution:

@@ -206,6 +206,9 @@ def first_work(ask: Ask) -> Work:
     each = 2 ** (max(-(-wanted // ask.replicas), FEWEST) - 1).bit_length()
     if ask.plain:
         return Work(0, each, 1)
+    if ask.algorithm.discrete:  # one grid: few large marches cost no more than many small ones
+        each = min(each, drive.LARGEST)
+        return Work(0, each, max(1, -(-wanted // (each * ask.replicas))))
     fewest = ONE_MARCH * width * max(1.0, np.sqrt(wanted / (DEFAULT_SAMPLES * width)))
     count = min(each, 2 ** int(np.ceil(np.log2(fewest) - 0.5)))
     return Work(0, count, max(1, -(-wanted // (count * ask.replicas))))
