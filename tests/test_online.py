@@ -1,6 +1,5 @@
 """`online` against closed forms, the Saad–Solla integrals, and its own two methods against each other."""
 
-import importlib
 import math
 
 import jax
@@ -11,6 +10,7 @@ from agreement import assert_within
 from scipy.integrate import solve_ivp
 
 import sgdlimit as sl
+from sgdlimit import _machine
 from sgdlimit.problem.problem import check_tails
 from sgdlimit.results.statistics import widening
 
@@ -339,7 +339,7 @@ def student(key, shape):
     ],
 )
 def test_what_does_not_fit_is_refused(change, more, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("sgdlimit.limits.online"), "memory", lambda: 64 * 2.0**30)
+    monkeypatch.setattr(_machine, "memory", lambda: 64 * 2.0**30)
     problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), **change)
     with pytest.raises(sl.InputError, match=next(iter(more))):
         sl.online(problem, sl.SGD(0.3), t_max=1.0, **more)

@@ -25,6 +25,12 @@ def memory() -> float:
     return SHARE * min(known)
 
 
+def lack(needed: float, most: float = math.inf) -> str:
+    """What is missing, in words, where so many bytes are not there or above `most`; else nothing."""
+    there = min(most, memory())
+    return f"{needed / 2**30:.3g} GiB would be needed, of which {there / 2**30:.3g} are there" if needed > there else ""
+
+
 def _bytes_in(file: Path) -> float:
     try:
         return float(file.read_text())

@@ -1,5 +1,6 @@
 """What must hold before a march begins: steps, samples, and derivatives that exist."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from ..limits.curvature import curvature, start_samples
 from ..problem import Constant, Problem, fields
 from ..problem.problem import check_tails
 from ..problem.schedules import resolving_step
-from .planning import DEFAULT_STEP
+from .planning import DEFAULT_STEP, STRIDES
 from .system import System
 
 FEWEST_DRAWS = 64
@@ -27,8 +28,8 @@ NEAR, FAR = 0.05, 64.0
 LENGTHS = 6
 """Lengths of lines between the two."""
 BISECTIONS = 45
-PART = 8
-"""The largest step that is taken unasked is this part of `Pace.limit`."""
+PART = 2 * STRIDES
+"""The largest step that is taken unasked is this part of `Pace.limit`: its coarsest grid stays within half of it."""
 
 
 def _jump(fn: Any, start: Any, reaches: Any) -> tuple[Any, Any]:
@@ -128,7 +129,7 @@ def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
     largest = float(np.max(np.diff(times)))
     if not algorithm.discrete and 2 * largest > limit:
         why = f"explicit Euler is unstable above {limit:.3g}, or passes over bursts of a schedule, and errors need 2 dt"
-        why += f"; take dt ≤ {limit / 8:.2g}, or leave it out"
+        why += f"; take dt ≤ {limit / PART:.2g}, or leave it out"
         raise reject("dt", f"{largest:.4g}", why)
 
 
@@ -157,15 +158,15 @@ def check_choices(
 
 def check_memory(system: System, total: float, max_bytes: float) -> None:
     """Refuse a march that does not fit."""
-    there = min(max_bytes, machine.memory())
-    if total > there:
-        why = f"{total / 2**30:.3g} GiB would be needed, of which {there / 2**30:.3g} are there"
+    if why := machine.lack(total, max_bytes):
         raise reject("samples", system.samples, f"{why}; take fewer samples, or fewer steps with memory='dense'")
 
 
-def fits(system: System, replicas: int, max_bytes: float) -> bool:
-    """Whether so many replicas of a march fit."""
-    return bytes_of(system, replicas) <= min(max_bytes, machine.memory())
+def fitting(system: System, wanted: int, max_bytes: float) -> int:
+    """As many samples of one march as are wanted and fit, halved; no fewer than it has."""
+    while wanted > system.samples and machine.lack(bytes_of(replace(system, samples=wanted), 1), max_bytes):
+        wanted //= 2
+    return wanted
 
 
 def bytes_of(system: System, replicas: int) -> float:

@@ -12,7 +12,7 @@ from ..progress import Progress
 from ..results import statistics
 from ..results.checkpoint import Checkpoint
 from . import extrapolation, kernels, memory, noise, planning, run
-from .checks import bytes_of, check_memory, fits
+from .checks import bytes_of, check_memory, fitting
 from .memory import Memory, Moments
 from .planning import Level
 from .run import Records
@@ -143,8 +143,7 @@ def _march(job: Job, progress: bool | None) -> Marched:
         shift, large = {}, Large(0, 0)
         if repeats > finer:
             each = 2 ** int(math.log2(min((repeats - finer) * system.samples, LARGEST)))
-            while each > system.samples and not fits(replace(system, samples=each), 1, job.max_bytes):
-                each //= 2
+            each = fitting(system, each, job.max_bytes)
             wide, wanted = replace(system, samples=each), -(-(repeats - finer) * system.samples // each)
             size, more_compiling = _compiled(job, wide, levels[-1], bar)
             compiling += more_compiling

@@ -17,8 +17,10 @@ from .run import Records
 
 FEWEST_NODES, MOST_NODES = 1024, 2**16
 """Points behind a test average in each replica: twice its samples on the coarsest grid, within these."""
+ONE_MARCH = 512
+"""Samples of one march, times the width, where few are taken; where more are, M grows as the root of all."""
 BIAS = 0.35
-"""Bias of one march over the standard error of 16, at 512 samples and unit of width."""
+"""Bias of one march over the standard error of 16, at ONE_MARCH samples and unit of width."""
 SPARSE = 16
 """What changes slowly is looked at at so many times at most: copies, step errors, and what more points change."""
 
@@ -104,7 +106,7 @@ def _bias(copies: np.ndarray, found: Marched) -> np.ndarray:
     """
     each, marches = found.fed_back
     one = copies.std(axis=0, ddof=1) * np.sqrt(marches)
-    return BIAS * one / 4 * np.sqrt(512 * found.system.problem.width / each)
+    return BIAS * one / 4 * np.sqrt(ONE_MARCH * found.system.problem.width / each)
 
 
 def _nothing(records: Records, name: str) -> Limit:

@@ -74,8 +74,7 @@ def _along(
     draws: dict[int, dict[str, np.ndarray]] = {}
     waiting: tuple[int, Any] | None = None
     first, reached, reason = 0, 0, ""
-    if (found := kept.get(begun)) is not None:
-        middle = dict(found)
+    if (middle := kept.get(begun)) is not None:
         first, reached = int(middle.pop("first")), int(middle.pop("reached"))
         leaves, structure = jax.tree.flatten(state)
         state = jax.tree.unflatten(structure, [_like(middle.pop(f"state {i}"), leaf) for i, leaf in enumerate(leaves)])

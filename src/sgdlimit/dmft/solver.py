@@ -29,7 +29,7 @@ from . import metrics as own
 from .checks import check_choices, look
 from .drive import Job, Marched
 from .references import solve_by_iteration
-from .stages import DEFAULT_SAMPLES, FEWEST, Ask, Forecast, Stage
+from .stages import Ask, Forecast, Stage
 
 
 def solve(
@@ -113,7 +113,7 @@ def solve(
                 why = "it gives curves and kernels on one grid, as they come; use method='march' for the rest"
                 raise reject("method", method, why)
             steps = ask.steps(0)
-            count = 2 ** (max(-(-(ask.samples or DEFAULT_SAMPLES) // ask.replicas), FEWEST) - 1).bit_length()
+            count = stages.in_each(ask.samples or stages.DEFAULT_SAMPLES, ask.replicas)
             system = replace(ask.system(count, steps), kernels=kernels)
             return solve_by_iteration(system, steps, ask.seed, ask.replicas, damping, iterations, progress)
         with ask.kept.keeping():
@@ -220,9 +220,12 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
     last = float(grid.resolve(t_max, given["times"])[-1])
     on_samples, on_weights = own.on_samples(problem, given["metrics"]), own.on_weights(problem, given["weight_metrics"])
     check_start(problem)
-    who = {name: given[name] for name in OPTIONS}
-    who |= {"t_max": t_max, "replicas": replicas, "metrics": digest((on_samples, on_weights))}
-    kept = Checkpoint(given["checkpoint"], identity(problem, algorithm, given["seed"], **who))
+    owner = {}
+    if given["checkpoint"] is not None:
+        who = {name: given[name] for name in OPTIONS}
+        who |= {"t_max": t_max, "replicas": replicas, "metrics": digest((on_samples, on_weights))}
+        owner = identity(problem, algorithm, given["seed"], **who)
+    kept = Checkpoint(given["checkpoint"], owner)
     return Ask(
         problem, algorithm, t_max, given["times"], dt, samples, seed_number(given["seed"]), replicas,
         given["extrapolate"], given["words"], given["kernels"], given["snapshots"], on_samples, on_weights,

@@ -18,7 +18,7 @@ from ..algorithms.base import check_share
 from ..problem import Problem
 from ..results.checkpoint import Checkpoint
 from . import drive, estimate, memory, planning
-from .checks import Pace, bytes_of, check_draws, check_step, fits
+from .checks import PART, Pace, bytes_of, check_draws, check_step, fitting
 from .data_side import Tangents
 from .drive import Job, Marched
 from .estimate import Labelled
@@ -43,8 +43,6 @@ MOST_SAMPLES = 2**26
 """As far as samples grow, and may be asked for."""
 FEWEST = 256
 """Samples of one march at least: its averages are what everything else feeds on."""
-ONE_MARCH = 512
-"""Samples of one march at DEFAULT_SAMPLES, times the width; M grows as the root of all."""
 LARGEST_MARCH = 2**17
 """As far as one march grows that goes through all grids."""
 HALVINGS = 5
@@ -89,7 +87,7 @@ class Ask:
 
     def steps(self, halvings: int) -> planning.Steps:
         """Of the finest grid, halved so often."""
-        limit = self.pace.limit / (2 * planning.STRIDES)
+        limit = self.pace.limit / PART
         gentle = self.extrapolate and not self.kernels
         steps = planning.steps(self.algorithm, self.t_max, self.times, self.dt, limit, self.kernels, halvings, gentle)
         check_step(self.algorithm, steps.times, self.pace.limit)
@@ -193,23 +191,28 @@ def foresee(ask: Ask) -> Forecast:
     times = ask.steps(work.halvings).times
     return Forecast(
         ask.tol, error, float(np.max(np.diff(times))), len(times) - 1, work.each * work.repeats * ask.replicas,
-        stage.seconds + (seconds_of(ask, work, stage) if work != stage.work else 0.0),
+        stage.seconds + (seconds_of(work, stage) if work != stage.work else 0.0),
         bytes_of(replace(stage.found.system, samples=max(work.each, stage.found.fed_back[0])), 1),
         reachable=not stage.diverged and (error <= ask.tol or work != stage.work),
     )  # fmt: skip
+
+
+def in_each(samples: int, replicas: int) -> int:
+    """Of so many samples, those of one replica: a power of two."""
+    return 2 ** (max(-(-samples // replicas), FEWEST) - 1).bit_length()
 
 
 def first_work(ask: Ask) -> Work:
     """As the user says, or a small one."""
     width = ask.problem.width
     wanted = ask.samples or DEFAULT_SAMPLES * width
-    each = 2 ** (max(-(-wanted // ask.replicas), FEWEST) - 1).bit_length()
+    each = in_each(wanted, ask.replicas)
     if ask.plain:
         return Work(0, each, 1)
     if ask.algorithm.discrete:  # one grid: few large marches cost no more than many small ones
         each = min(each, drive.LARGEST)
         return Work(0, each, max(1, -(-wanted // (each * ask.replicas))))
-    fewest = ONE_MARCH * width * max(1.0, np.sqrt(wanted / (DEFAULT_SAMPLES * width)))
+    fewest = estimate.ONE_MARCH * width * max(1.0, np.sqrt(wanted / (DEFAULT_SAMPLES * width)))
     count = min(each, 2 ** int(np.ceil(np.log2(fewest) - 0.5)))
     return Work(0, count, max(1, -(-wanted // (count * ask.replicas))))
 
@@ -235,8 +238,8 @@ def solve(ask: Ask) -> Outcome:
         if work == stage.work:
             return Outcome(stage, turn, compiling, *_told(ask, stage, "tolerance missed"))
         left = begin + ask.max_seconds - clock.perf_counter()
-        if seconds_of(ask, work, stage) > left:
-            shorter = _within(ask, work, stage, left)
+        if seconds_of(work, stage) > left:
+            shorter = _within(work, stage, left)
             if shorter is None:
                 return Outcome(stage, turn, compiling, *_told(ask, stage, "budget"))
             work = shorter
@@ -292,18 +295,16 @@ def next_work(ask: Ask, stage: Stage) -> Work:
     wanted = min(wanted, MOST_SAMPLES / ask.replicas)
     if ask.plain or (work.repeats > 1 and not stage.found.large.repeats):
         each = 2 ** math.ceil(math.log2(max(wanted, each)))  # all through the finer grids: in one march
-    each = min(each, LARGEST_MARCH)
-    while each > work.each and not fits(replace(stage.job.system, samples=each), 1, ask.max_bytes):
-        each //= 2
+    each = fitting(stage.job.system, min(each, LARGEST_MARCH), ask.max_bytes)
     return Work(halvings, each, 1 if ask.plain else min(max(1, math.ceil(wanted / each)), drive.REPEATS))
 
 
-def seconds_of(ask: Ask, work: Work, stage: Stage) -> float:
+def seconds_of(work: Work, stage: Stage) -> float:
     """What a stage will take, from what the one before it took."""
-    return stage.seconds * _size(ask, work, stage) / _size(ask, stage.work, stage)
+    return stage.seconds * _size(work, stage) / _size(stage.work, stage)
 
 
-def _size(ask: Ask, work: Work, stage: Stage) -> float:
+def _size(work: Work, stage: Stage) -> float:
     """Samples times steps, on all grids: as many marches through the finer ones as in the stage before."""
     share = stage.found.repeats * stage.work.each / max(stage.found.samples, stage.work.each)
     grids = sum(1 / stride for stride in stage.job.strides)
@@ -311,10 +312,10 @@ def _size(ask: Ask, work: Work, stage: Stage) -> float:
     return work.each * work.repeats * 2**work.halvings * each
 
 
-def _within(ask: Ask, work: Work, stage: Stage, left: float) -> Work | None:
+def _within(work: Work, stage: Stage, left: float) -> Work | None:
     """As many marches as time allows, of the size that is wanted or of that there is; None if it is hardly more."""
     for tried in (work, stage.work._replace(halvings=work.halvings), stage.work):
-        repeats = min(int(0.8 * left / seconds_of(ask, tried._replace(repeats=1), stage)), work.repeats)
+        repeats = min(int(0.8 * left / seconds_of(tried._replace(repeats=1), stage)), work.repeats)
         done = stage.work.each * stage.work.repeats
         if repeats * tried.each >= (WORTH * done if tried.halvings == stage.work.halvings else done):
             return tried._replace(repeats=repeats)

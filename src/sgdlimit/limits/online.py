@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import grid
 from .._cache import keep_programs
-from .._machine import memory
+from .._machine import lack
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
@@ -142,10 +142,8 @@ def _check_memory(problem: Problem, each: int, replicas: int, particles: int) ->
     carried = 0 if problem.penalty.quadratic else replicas * particles * (2 * m + k)
     parts = {"samples": each * (replicas * products + monomials), "particles": carried}
     for name, numbers in parts.items():
-        needed = COPIES * 8.0 * numbers
-        if needed > memory():
+        if why := lack(COPIES * 8.0 * numbers):
             given = {"samples": each * replicas, "particles": particles}[name]
-            why = f"{needed / 2**30:.3g} GiB would be needed, of which {memory() / 2**30:.3g} are there"
             raise reject(name, given, f"{why}; take fewer {name}, or fewer replicas")
 
 
