@@ -12,10 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 
 
+def words(seed: int, count: int) -> np.ndarray:
+    """What independent keys of jax's own generator are made of, (count, 2), seeded on the host: splitting and slicing
+    keys takes longer."""
+    return np.random.SeedSequence(seed).generate_state(2 * count).reshape(count, 2)
+
+
 def keys(seed: int, count: int) -> list[Any]:
-    """Independent keys of jax's own generator, seeded on the host: splitting and slicing them there takes longer."""
-    words: Any = np.random.SeedSequence(seed).generate_state(2 * count).reshape(count, 2)
-    return [jax.random.wrap_key_data(pair) for pair in words]
+    """Independent keys of jax's own generator."""
+    return [jax.random.wrap_key_data(pair) for pair in words(seed, count)]  # type: ignore[arg-type]
 
 
 def _hash(x: Any) -> Any:

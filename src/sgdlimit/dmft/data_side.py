@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from ..problem import fields, observables
 from . import noise
 from .memory import Dense
+from .metrics import SOFT
 from .system import Start, Step, System
 
 FIRST = 2**31 - 1
@@ -156,6 +157,8 @@ def step(
     )
     chosen = observables.on_samples(problem) | dict(system.metrics)
     seen = {f"train_{name}": jnp.mean(_each(fn)(r, r_star, start.z)).astype(jnp.float64) for name, fn in chosen.items()}
+    if (soft := observables.softened(problem, r, r_star, start.z)) is not None:
+        seen[SOFT] = soft.astype(jnp.float64)
     size = slope[0, 0] if m == 1 else jnp.sqrt(jnp.sum(slope**2, axis=(0, 1)))
     seen |= {"Gamma": gamma, "steepest": jnp.max(jnp.abs(size)).astype(jnp.float64)}
     if system.kernels:

@@ -11,7 +11,7 @@ import numpy as np
 from ..progress import Progress
 from ..results import statistics
 from ..results.checkpoint import Checkpoint
-from . import extrapolation, kernels, memory, noise, planning, run
+from . import extrapolation, kernels, memory, metrics, noise, planning, run
 from .checks import bytes_of, check_memory, fitting
 from .memory import Memory, Moments
 from .planning import Level
@@ -57,6 +57,8 @@ class Job:
     replicas: int
     repeats: int
     """Marches on the coarsest grid that each replica averages; on the finer ones as many as it takes."""
+    large: int
+    """Samples of one march on the coarsest grid alone."""
     snapshots: np.ndarray
     """Steps of the finest grid whose draws are kept."""
     draws_weights: bool
@@ -131,7 +133,9 @@ def _march(job: Job, progress: bool | None) -> Marched:
             name = _name(job, system, 0, other, 0, "shifted")
             projection = _distance(run.along(system, starts[0], other, none, bar, job.kept, name), records[-1])
         repeats = 1 if any(part.reason for part in records) else job.repeats
-        finer = _finer(repeats, levels, records) if len(levels) > 1 else repeats
+        each = fitting(system, job.large, job.max_bytes)
+        alike = each == system.samples
+        finer = _finer(repeats, levels, records, alike) if len(levels) > 1 else repeats
         paired = [[part] for part in records]
         for turn in range(1, finer):
             more = _more(job, system, levels, turn, size, bar)
@@ -142,18 +146,16 @@ def _march(job: Job, progress: bool | None) -> Marched:
         means = [run.mean(parts) for parts in paired]
         shift, large = {}, Large(0, 0)
         if repeats > finer:
-            each = 2 ** int(math.log2(min((repeats - finer) * system.samples, LARGEST)))
-            each = fitting(system, each, job.max_bytes)
             wide, wanted = replace(system, samples=each), -(-(repeats - finer) * system.samples // each)
             size, more_compiling = _compiled(job, wide, levels[-1], bar)
             compiling += more_compiling
-            found = []
+            found = list(paired[-1]) if alike else []
             for turn in range(wanted):
                 more = _more(job, wide, levels[-1:], finer + turn, size, bar)
                 if more is None:
                     break
                 found += more
-            if found:
+            if len(found) > alike * len(paired[-1]):
                 level = run.mean(found).values
                 shift = {name: level[name] - values for name, values in means[-1].values.items()}
                 large = Large(each, len(found))
@@ -203,7 +205,22 @@ def _all_grids(
         if depth > 0 and here.reason and not records[0].reason:
             break
         records.append(here)
-    return records
+    return [
+        records[0],
+        *(_softly(part, records[0], level) for part, level in zip(records[1:], levels[1:], strict=False)),
+    ]
+
+
+def _softly(records: Records, finest: Records, level: Level) -> Records:
+    """A zero-one error on a coarser grid: the finest one's, and what the softened error changes. Between grids few
+    samples change sides, and their number is noise."""
+    if metrics.SOFT not in records.values:
+        return records
+    sharp, soft = (finest.values[name][:, :: level.stride] for name in ("train_error", metrics.SOFT))
+    both = min(records.reached, sharp.shape[1])
+    error = records.values["train_error"].copy()
+    error[:, :both] = sharp[:, :both] + records.values[metrics.SOFT][:, :both] - soft[:, :both]
+    return replace(records, values=records.values | {"train_error": error})
 
 
 def _name(job: Job, system: System, turn: int, level: Level, batch: int, more: str = "") -> str:
@@ -241,10 +258,11 @@ def small(job: Job, found: Marched) -> bool:
     return True
 
 
-def _finer(repeats: int, levels: list[Level], records: list[Records]) -> int:
+def _finer(repeats: int, levels: list[Level], records: list[Records], alike: bool) -> int:
     """Of `repeats` marches on the coarsest grid, how many go through the finer ones too: least variance times work.
 
-    Where grids follow each other closely, few are enough for their difference; where not, all of them.
+    alike: whether the others are of the same size, so that all tell the level. Where grids follow each other closely,
+    few are enough for their difference; where not, all of them.
     """
     if repeats == 1:
         return 1
@@ -261,8 +279,8 @@ def _finer(repeats: int, levels: list[Level], records: list[Records]) -> int:
                 shares[name] = parts
     for finer in [2**k for k in range(repeats.bit_length()) if 2**k < repeats] + [repeats]:
         rest = repeats - finer
-        work = finer * whole + rest * coarse
-        spread = max(((d / finer + v / rest) / s if rest else 1 / finer for v, d, s in shares.values()), default=1.0)
+        work, telling = finer * whole + rest * coarse, repeats if alike else rest
+        spread = max(((d / finer + v / telling) / s if rest else 1 / finer for v, d, s in shares.values()), default=1.0)
         if work * spread < least:
             best, least = finer, work * spread
     return best

@@ -9,7 +9,7 @@ from ..problem.observables import error_kind
 from ..results import Variable, statistics
 from ..results.statistics import Estimate
 from ..results.variables import TWO_TIME, dims, ordered
-from . import extrapolation, kernels
+from . import extrapolation, kernels, metrics
 from .drive import Job, Marched
 from .extrapolation import Limit
 from .metrics import INTERNAL
@@ -60,7 +60,8 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
         out = extrapolation.limit(values, grids, time, at)
         return out.moved(extrapolation.onto(found.shift[name], grids[-1], time)) if name in found.shift else out
 
-    names = [name for name in records[0].values if name not in kernels.KEPT and name != "steepest"]
+    aside = ("steepest", metrics.SOFT, *kernels.KEPT)
+    names = [name for name in records[0].values if name not in aside]
     limits = (
         {name: at_limit(name) for name in names} if len(at) else {name: _nothing(records[0], name) for name in names}
     )

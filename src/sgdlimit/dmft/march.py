@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from ..problem import observables
 from . import data_side
 from .data_side import DataState
+from .metrics import SOFT
 from .system import Start, Step, System
 
 CHUNK = 250
@@ -60,7 +61,10 @@ def step(system: System, start: Start, state: State, x: Step) -> tuple[State, di
 def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
     """Shapes and types of what a step records; known without tracing it."""
     (g, m, k, M), n, double = system.shape, system.memory.size, jnp.float64
-    scalars = [f"train_{name}" for name in (observables.on_samples(system.problem) | dict(system.metrics))]
+    averaged = observables.on_samples(system.problem) | dict(system.metrics)
+    scalars = [f"train_{name}" for name in averaged]
+    if "error" in averaged and observables.error_kind(system.problem) == "zero-one":
+        scalars.append(SOFT)
     scalars += ["steepest", *(name for name, _ in system.weight_metrics)]
     out: dict[str, tuple[tuple[int, ...], Any]] = {name: ((), double) for name in scalars}
     out |= {name: ((m, m), double) for name in ("Gamma", "norm", "fresh_norm")}

@@ -11,8 +11,11 @@ from ..errors import reject
 from ..problem import Problem, fields
 from ..results.variables import reserved
 
-INTERNAL = ("steepest", "fresh_norm", "fresh_overlap", "own", "rest", "along", "response", "equal")
+SOFT = "soft_error"
+"""The softened zero-one error, which tells how grids differ."""
+INTERNAL = ("steepest", SOFT, "fresh_norm", "fresh_overlap", "own", "rest", "along", "response", "equal")
 """Recorded by the march, not for users."""
+
 
 Named = tuple[tuple[str, Callable[..., Any]], ...]
 

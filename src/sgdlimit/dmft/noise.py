@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._linalg import power, power_of
-from .._random import keys
+from .._random import words
 from ..limits.averages import quickly
 from ..problem import Normal, Problem
 from .system import Groups, Start, Step, System
@@ -28,22 +28,24 @@ ROUNDS = 2
 
 
 def draw(problem: Problem, groups: Groups, samples: int, seed: int, dtype: str, weights: bool) -> Start:
-    """One replica's draws, on the host: even points for (w_0, w*, z), signs, and (θ⁰, θ*) where asked for."""
+    """One replica's draws, on the host: even points (w_0, w*, z), signs, (θ⁰, θ*) where asked for, a key's words."""
     from scipy.special import ndtri
 
     m, k, g = problem.width, problem.k, len(groups.share)
     size = g * (m + k)
     rng = np.random.default_rng(seed)
     uniform = np.clip(quickly(samples, size + 2, rng), 1e-12, 1 - 1e-12)
-    key, weight_key, noise_key = keys(seed, 3)
+    own, for_weights, for_noise = words(seed, 3)
+    noise_key = jax.random.wrap_key_data(for_noise)
     z = np.asarray(problem.noise_law.spread_out(uniform[:, size:], noise_key), dtype=np.float64)
     basis, z = orthonormal_basis(problem, ndtri(uniform[:, :size]).T, z, np)
     signs = 1.0 - 2.0 * rng.integers(0, 2, (ROLES, g, ROUNDS + 1, samples), dtype=np.int8)
     start = np.zeros((g, m + k, samples if weights else 0))
     if weights:
-        start = np.stack([coordinates(problem, own, samples, np) for own in jax.random.split(weight_key, g)])
+        keys = jax.random.split(jax.random.wrap_key_data(for_weights), g)
+        start = np.stack([coordinates(problem, key, samples, np) for key in keys])
     r_star = teacher_rows(groups, m) @ basis[:size]
-    return Start(*(part.astype(dtype) for part in (basis, z, r_star, start, signs)), key=key)
+    return Start(*(part.astype(dtype) for part in (basis, z, r_star, start, signs)), key=own)
 
 
 def teacher_rows(groups: Groups, m: int) -> Any:

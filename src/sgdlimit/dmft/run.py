@@ -158,8 +158,8 @@ def _unpacked(arrays: dict[str, np.ndarray]) -> Records:
 
 def stack(draws: list[Start]) -> Start:
     """Replicas side by side, on the device; spread over all devices where there are several."""
-    parts = {name: np.stack([getattr(draw, name) for draw in draws]) for name in Start._fields if name != "key"}
-    start = Start(**parts, key=jax.numpy.stack([draw.key for draw in draws]))
+    start = Start(*(np.stack(parts) for parts in zip(*draws, strict=True)))
+    start = start._replace(key=jax.random.wrap_key_data(start.key))
     devices = jax.devices()
     if len(devices) == 1 or len(draws) % len(devices):
         return jax.device_put(start)

@@ -35,10 +35,12 @@ STEP_SHARE, PROJECTION_SHARE, BIAS_SHARE = 0.5, 0.5, 0.4
 """What each may have of the error that is allowed; the squares of what is left are for Monte Carlo."""
 LEAST_NOISE = 0.5
 """Monte Carlo may have this share at least: with less, halving steps once more is cheaper."""
-MARGIN = 1.1
+MARGIN = 1.3
 """More samples than an estimated error asks for: it is uncertain itself."""
-DEFAULT_SAMPLES = 8192
+DEFAULT_SAMPLES = 16384
 """Of the first stage, times the width."""
+SMALL = 4
+"""On the coarsest grid alone so many marches of the size at hand are better than a larger one, which is compiled."""
 MOST_SAMPLES = 2**26
 """As far as samples grow, and may be asked for."""
 FEWEST = 256
@@ -47,6 +49,8 @@ LARGEST_MARCH = 2**17
 """As far as one march grows that goes through all grids."""
 HALVINGS = 5
 """How often steps are halved where the user names none and their error is not small."""
+LARGER = (2**11, 2**14)
+"""Samples of a march on the coarsest grid alone."""
 STAGES = 8
 DENSE_STEPS = 288
 """Longest march (times width) that falls back on the whole past by itself: the cost grows as its cube."""
@@ -130,6 +134,8 @@ class Work(NamedTuple):
     """Samples of one march, a power of two."""
     repeats: int
     """Marches of each replica on the coarsest grid."""
+    large: int = 0
+    """Samples of a march on the coarsest grid alone; none: as above."""
 
 
 class Stage(NamedTuple):
@@ -212,9 +218,10 @@ def first_work(ask: Ask) -> Work:
     if ask.algorithm.discrete:  # one grid: few large marches cost no more than many small ones
         each = min(each, drive.LARGEST)
         return Work(0, each, max(1, -(-wanted // (each * ask.replicas))))
-    fewest = estimate.ONE_MARCH * width * max(1.0, np.sqrt(wanted / (DEFAULT_SAMPLES * width)))
+    fewest = 2 * estimate.ONE_MARCH * width * max(1.0, np.sqrt(wanted / (DEFAULT_SAMPLES * width)))
     count = min(each, 2 ** int(np.ceil(np.log2(fewest) - 0.5)))
-    return Work(0, count, max(1, -(-wanted // (count * ask.replicas))))
+    repeats = max(1, -(-wanted // (count * ask.replicas)))
+    return Work(0, count, repeats, count if repeats <= SMALL else _large(repeats * count))
 
 
 def solve(ask: Ask) -> Outcome:
@@ -255,7 +262,8 @@ def one_stage(ask: Ask, work: Work, deadline: float = math.inf) -> Stage:
     keep = planning.snapshot_steps(steps.times, ask.snapshots)
     drawn = bool(ask.weight_metrics) or len(keep) > 0 or not ask.linear
     job = Job(
-        ask.system(work.each, steps), steps, strides, ask.seed, ask.replicas, work.repeats, keep, drawn,
+        ask.system(work.each, steps), steps, strides, ask.seed, ask.replicas, work.repeats,
+        work.large or work.each, keep, drawn,
         PROJECTION_SHARE * ask.tol / WITHIN, ask.kept, ask.max_bytes, deadline,
     )  # fmt: skip
     found = drive.march(job, ask.memories(steps), ask.progress)
@@ -296,7 +304,15 @@ def next_work(ask: Ask, stage: Stage) -> Work:
     if ask.plain or (work.repeats > 1 and not stage.found.large.repeats):
         each = 2 ** math.ceil(math.log2(max(wanted, each)))  # all through the finer grids: in one march
     each = fitting(stage.job.system, min(each, LARGEST_MARCH), ask.max_bytes)
-    return Work(halvings, each, 1 if ask.plain else min(max(1, math.ceil(wanted / each)), drive.REPEATS))
+    repeats = 1 if ask.plain else min(max(1, math.ceil(wanted / each)), drive.REPEATS)
+    at_hand = max(each, stage.work.large)
+    few = bias <= BIAS_SHARE * goal and wanted <= (1 + SMALL) * at_hand
+    return Work(halvings, each, repeats, at_hand if few else _large(wanted))
+
+
+def _large(samples: float) -> int:
+    """Of one march where a replica has so many: few sizes, since each is compiled."""
+    return max((size for size in LARGER if size <= samples), default=LARGER[0])
 
 
 def seconds_of(work: Work, stage: Stage) -> float:

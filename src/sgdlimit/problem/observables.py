@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 
 from . import fields
@@ -25,6 +26,25 @@ def zero_one(prediction: Any, y: Any) -> Any:
 def squared(prediction: Any, y: Any) -> Any:
     """(prediction − y)²."""
     return (prediction - y) ** 2
+
+
+SOFT = 0.3
+"""Width of a softened jump, over the root mean square of the predictions."""
+
+
+def softened(problem: "Problem", r: Any, r_star: Any, z: Any) -> Any:
+    """The mean zero-one error over samples (units, M) with its jump made soft, or None where the error has none.
+
+    Between runs that differ little it changes as the error itself does, without the noise of samples that change sides.
+    """
+    if problem.predict is None or error_kind(problem) != "zero-one":
+        return None
+    predict = problem.predict
+    pairs = jax.vmap(lambda a, b, c: (predict(fields.as_user(a)), fields.label(problem, b, c)), in_axes=(-1, -1, 0))
+    prediction, y = pairs(r, r_star, z)
+    size = jnp.sqrt(jnp.mean(prediction**2))
+    scaled = prediction / (SOFT * jnp.where(size > 0, size, 1.0))
+    return 0.5 * (1.0 - jnp.mean(jnp.tanh(scaled) * jnp.sign(y)))
 
 
 def error_kind(problem: "Problem") -> str:
