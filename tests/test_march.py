@@ -376,7 +376,12 @@ CASES = {
     "momentum": (heavy_ball(), sl.SGD(0.4)),
     "particles": (logistic(penalty=sl.SmoothL1(0.3, 0.2), teacher=sl.SparseNormal(0.2, 2.0)), sl.SGD(0.5)),
     "particles, shuffled": (logistic(penalty=sl.Quartic(0.3)), sl.ShuffledSGD(0.6)),
-}
+    "short epochs": (
+        sl.Problem(loss=sl.Huber(0.84), penalty=sl.Ridge(0.017), sample_ratio=0.42, teacher=sl.Normal(0.64),
+                   noise=sl.Normal(0.22), init=sl.Normal(0.25)),
+        sl.ShuffledSGD(0.35),
+    ),
+}  # fmt: skip
 QUICK = ("SGD", "proportional", "jumping schedule", "momentum", "particles")
 
 
@@ -388,6 +393,8 @@ def test_moments_follow_the_whole_past(name):
     if algorithm.discrete:
         words["dt"] = 0.5  # γ·curvature near 2
         words["t_max"] = 12.0
+    if name == "short epochs":  # of 1.5 steps; what is forgotten shows late, when all samples are fitted
+        words |= {"t_max": 16.0, "dt": 0.1, "extrapolate": False}
     few, whole = (sl.solve(problem, algorithm, memory=kept, **words) for kept in ("moments", "dense"))
     assert few.about["options"]["memory"] == "moments"
     for curve in ("train_loss", "norm", "overlap"):

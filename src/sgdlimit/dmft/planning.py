@@ -145,13 +145,14 @@ def level(times: np.ndarray, stride: int, kept: Memory, dtype: str) -> Level:
 def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes: Any) -> Moments:
     """The functions of the past that this march needs; `slopes`: mean ∇ℓ and ∇h at the start, (m, m) each.
 
-    An algorithm in discrete time also makes kernels that change sign from step to step; a field that is no gradient
-    makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data.
+    An algorithm in discrete time also makes kernels that change sign from step to step, and one whose increments know
+    each other, such as draws without replacement, kernels that change within an epoch of few steps; a field that is no
+    gradient makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data.
     """
     gaps = np.diff(times)
     later = gaps if algorithm.discrete else gaps[FIRST * STRIDES :]
     step = float(np.quantile(later, COMMON) if len(later) else np.max(gaps))
-    if algorithm.discrete:
+    if algorithm.discrete or not algorithm.independent:
         return Moments(memory.ladder(times[-1], step, fastest=2.0), memory.ALTERNATING)
     gamma, stiff = slopes
     spectrum = marchenko_pastur(float(problem.sample_ratio), 1.0).nodes
