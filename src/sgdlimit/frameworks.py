@@ -19,7 +19,7 @@ from .dmft import solve
 from .errors import InputError
 from .limits import least_squares, online
 from .problem import Linear, Logistic, Normal, Problem, Ridge, Sign, Square, TwoLayer, TwoLayerLabels
-from .results import Runs, Solution
+from .results import Runs, Solution, Variable
 from .simulation import simulate
 
 JUDGED = ("train_error", "test_error")
@@ -35,8 +35,8 @@ GAP_TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 class Size(NamedTuple):
     """How large the runs and the theories are."""
 
-    dim: int = 1000
-    trials: int = 12
+    dim: int = 2000
+    trials: int = 48
     samples: int = 2**17
     gap_samples: int = 2**17
     gap_temperatures: tuple[float, ...] = GAP_TEMPERATURES
@@ -47,6 +47,7 @@ class Size(NamedTuple):
 FULL = Size()
 QUICK = Size(
     dim=400,
+    trials=12,
     samples=8192,
     gap_samples=2**14,
     gap_temperatures=(1.0, 2.0),
@@ -72,6 +73,39 @@ class Setting:
             return float(variance) / (self.step * self.problem.sample_ratio)
         return float(self.algorithm.noise_temperature)
 
+    @property
+    def update(self) -> float:
+        """The step of proportional batches: for small batches, the one that gives a fraction the right temperature."""
+        if self.problem.infinite_data:
+            return BATCH_STEP  # any: the solver refuses, and says why
+        if self.temperature == 0:
+            return FULL_BATCH_STEP
+        small = self.temperature * self.problem.sample_ratio * BATCH_FRACTION / (1 - BATCH_FRACTION)
+        return small if self.step is None else self.step
+
+    @property
+    def times(self) -> np.ndarray:
+        """When runs are recorded: evenly, and at the updates of proportional batches where their step is no other's."""
+        even = np.linspace(0.5, T_MAX, 12)
+        if self.step is not None or self.temperature == 0 or self.problem.infinite_data:
+            return even
+        return np.union1d(even, np.arange(1, int(T_MAX / self.update) + 1) * self.update)
+
+
+def _where_known(runs: Runs, theory: Solution) -> Runs:
+    """At the updates alone where the law has no other times: between them there is nothing to compare with."""
+    law = theory.algorithm
+    if law is None or not law.discrete:
+        return runs
+    step = theory.time[1] - theory.time[0]
+    kept = np.abs(runs.time / step - np.round(runs.time / step)) < 0.01  # runs are recorded at steps of their own
+    variables = {
+        name: Variable(part.dims, np.compress(kept, part.values, axis=part.dims.index("time")))
+        for name, part in runs.variables.items()
+        if "time" in part.dims
+    }
+    return Runs(variables, runs.coords | {"time": runs.time[kept]}, runs.about)
+
 
 def _streaming(setting: Setting) -> Problem:
     """The same problem with infinite data."""
@@ -87,14 +121,8 @@ def _limit(setting: Setting, algorithm: Algorithm, samples: int, progress: bool 
 
 def _proportional(setting: Setting, samples: int, progress: bool | None) -> Solution:
     """The batch is a fraction b of the data; for small batches, the step that gives it the right temperature."""
-    fraction, step = BATCH_FRACTION, setting.step
-    if setting.temperature == 0:
-        fraction, step = 1.0, FULL_BATCH_STEP
-    elif step is None:
-        step = setting.temperature * setting.problem.sample_ratio * fraction / (1 - fraction)
-    if setting.problem.infinite_data:
-        step = BATCH_STEP  # any: the solver refuses, and says why
-    algorithm = ProportionalSGD(fraction)
+    step = setting.update
+    algorithm = ProportionalSGD(1.0 if setting.temperature == 0 else BATCH_FRACTION)
     return solve(setting.problem, algorithm, T_MAX + step, dt=step, samples=samples, seed=1, progress=progress)
 
 
@@ -220,8 +248,7 @@ def table(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> Tab
     runs, cells = [], []
     for index, setting in enumerate(found):
         step: dict[str, Any] = {} if setting.step is None else {"dt": setting.step}
-        times = np.linspace(0.5, T_MAX, 12)
-        done = simulate(setting.problem, setting.algorithm, dim=size.dim, trials=size.trials, times=times,
+        done = simulate(setting.problem, setting.algorithm, dim=size.dim, trials=size.trials, times=setting.times,
                         seed=100 * seed + index, progress=progress, **step)  # fmt: skip
         runs.append(done)
         row = {}
@@ -231,7 +258,7 @@ def table(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> Tab
             except InputError as error:
                 row[name] = Cell(None, None, _short(error))
                 continue
-            row[name] = Cell(theory, compare(theory, done, JUDGED), "")
+            row[name] = Cell(theory, compare(theory, _where_known(done, theory), JUDGED), "")
         cells.append(row)
     logistic = next(s.problem for s in found if s.name.startswith("logistic, many"))
     gaps = [gap(logistic, tau, size, seed, progress) for tau in size.gap_temperatures]
