@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._together import mapped, meet, shapes_of
 from .._tree import settle, static, tree
 from ..errors import InputError, instance, real, reject, traced, whole
 from . import fields, observables
@@ -198,10 +199,10 @@ def check_schedule(argument: str, schedule: Any) -> None:
 
 
 @jax.jit
-def _at_start(problem: Problem, w: Any, z: Any, key: Any) -> dict[str, Any]:
+def _at_start(problem: Problem, w: Any, z: Any) -> dict[str, Any]:
     """Whatever must be finite at t = 0; z is drawn where it is not given."""
     r, r_star, t = w[:, : problem.width], w[:, problem.width :], jnp.zeros(())
-    noise_key, weight_key = jax.random.split(key)
+    noise_key, weight_key = jax.random.split(jax.random.key(0))
     z = problem.sample_noise(noise_key, len(w)) if z is None else z
     theta, _ = problem.sample_weights(weight_key, 256)
     values = {
@@ -215,6 +216,13 @@ def _at_start(problem: Problem, w: Any, z: Any, key: Any) -> dict[str, Any]:
     return values
 
 
+def _all_at_start(asked: list[Any]) -> list[dict[str, np.ndarray]]:
+    """`_at_start` on the host, of many problems in one program."""
+    if len(asked) > 1:
+        return mapped(_at_start.__wrapped__, asked)
+    return [jax.tree.map(np.asarray, _at_start(*asked[0]))]
+
+
 def check_start(problem: Problem, z: Any = None) -> None:
     """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z)."""
     count = 256 if z is None else len(z)
@@ -222,8 +230,9 @@ def check_start(problem: Problem, z: Any = None) -> None:
     root = vectors * np.sqrt(np.clip(values, 0, None))
     w = np.random.default_rng(0).standard_normal((count, problem.width + problem.k)) @ root.T
     z = None if z is None else np.asarray(z, dtype=np.float32)
-    found = _at_start(problem, w.astype(np.float32), z, jax.random.key(0))
-    found = {name: np.asarray(found[name]) for name in ("schedule", "labels", *sorted(found)) if name in found}
+    asked = problem, w.astype(np.float32), z
+    found = meet(_all_at_start, lambda: ("start", shapes_of(asked)), asked)
+    found = {name: found[name] for name in ("schedule", "labels", *sorted(found)) if name in found}
     for name, value in found.items():
         if not np.all(np.isfinite(value)):
             given = np.ravel(value)[~np.isfinite(np.ravel(value))][0]
