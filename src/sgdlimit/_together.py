@@ -7,6 +7,7 @@ both are plain calls.
 
 import contextlib
 import threading
+import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
@@ -133,6 +134,9 @@ class Meeting:
                 values = part[0].work([item.item for item in part])
             except Exception as error:
                 if len(part) > 1:
+                    if not isinstance(error, MemoryError | jax.errors.JaxRuntimeError):
+                        words = f"{len(part)} solutions cannot be computed in one program, fewer are tried: {error!r}"
+                        warnings.warn(words, RuntimeWarning, stacklevel=2)
                     fewer = max(r for r in range(rank) if self.sizes[r] < len(part))
                     self._perform(part, fewer)
                 else:
@@ -171,9 +175,11 @@ def held() -> Meeting | None:
 def meet(work: Callable[[list[Any]], list[Any]], key: Callable[[], Hashable], item: Any) -> Any:
     """work([item])[0]; in a meeting together with all items of equal key that wait at the same time."""
     meeting = held()
-    if meeting is None or not meeting.joint:
-        return work([item])[0]
-    return meeting.wait(_Item(work, key(), item))
+    if meeting is not None:
+        meeting.check()
+        if meeting.joint:
+            return meeting.wait(_Item(work, key(), item))
+    return work([item])[0]
 
 
 def shared(key: Callable[[], Hashable], make: Callable[[], Any]) -> Any:
@@ -234,7 +240,7 @@ def stack(trees: Sequence[Any], same: bool = True) -> Stack:
     rows = list(zip(*(jax.tree.leaves(tree) for tree in trees), strict=True))
     axes, kinds, leaves = [], [], []
     for row in rows:
-        kind = type(row[0]) if isinstance(row[0], bool | int | float) else None
+        kind = type(row[0]) if type(row[0]) in (bool, int, float) else None
         once = same and kind is None and all(_same(leaf, row[0]) for leaf in row)
         axes.append(None if once else 0)
         kinds.append(kind)

@@ -32,7 +32,7 @@ Call = tuple[Problem, Algorithm, Mapping[str, Any]]
 
 def solve_many(
     calls: Sequence[Call], most: int | None = None, *, joint: bool | None = None, progress: bool | None = None
-) -> Iterator[tuple[int, Solution | Exception]]:
+) -> Iterator[tuple[int, Solution | BaseException]]:
     """The number and the solution of every call, as they come, or what it raised.
 
     most: at a time. joint: whether marches are put together into one program; left out, on all but CPUs.
@@ -49,7 +49,9 @@ def solve_many(
 
 def _waves(count: int, most: int) -> Iterator[tuple[int, int]]:
     """Equal parts of at most so many."""
-    waves = max(1, -(-count // most))
+    if not count:
+        return
+    waves = -(-count // most)
     edges = [count * i // waves for i in range(waves + 1)]
     yield from zip(edges[:-1], edges[1:], strict=True)
 
@@ -66,7 +68,7 @@ def sizes(most: int) -> list[int]:
 
 def _wave(
     calls: Sequence[Call], numbers: range, workers: int, joint: bool
-) -> Iterator[tuple[int, Solution | Exception]]:
+) -> Iterator[tuple[int, Solution | BaseException]]:
     """These calls, by so many threads."""
     meeting = Meeting(joint, sizes(workers))
     todo, done = queue.SimpleQueue[int](), queue.SimpleQueue[tuple[int, Any]]()
@@ -86,7 +88,7 @@ def _wave(
                     done.put((number, solve(problem, algorithm, **{**options, "progress": False})))
                 except Dismissed:
                     return
-                except Exception as error:
+                except BaseException as error:  # whatever a user's function raises: somebody waits for the answer
                     done.put((number, error))
 
     meeting.expect(workers)
@@ -99,4 +101,5 @@ def _wave(
     finally:
         meeting.dismiss()
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()

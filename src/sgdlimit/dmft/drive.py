@@ -23,8 +23,8 @@ from .weight_side import Particles
 
 JUDGED = ("train_loss", "train_error", "overlap", "norm")
 """Curves that decide how much is done."""
-_COMPILED: dict[Any, float] = {}
-"""Shapes of marches that this process has compiled, for the record of time spent on it, and the bytes they hold."""
+_COMPILED: set[Any] = set()
+"""Shapes of marches that this process has compiled, for the record of time spent on it."""
 
 
 class Large(NamedTuple):
@@ -170,15 +170,14 @@ def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[in
         system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas
     )
     shape = (jax.tree.structure(system), size)
-    needed = _COMPILED.get(shape) or bytes_of(system, size)
-    check_memory(system, needed, job.max_bytes)
+    check_memory(system, bytes_of(system, size), job.max_bytes)
     if shape in _COMPILED or held() is not None:  # with others, another program
         return size, 0.0
     begin = clock.perf_counter()
     start = run.stack([_draw(job, system, i) for i in range(size)])
     nothing = Checkpoint(None, {})
     run.along(system, start, level._replace(times=level.times[:1]), job.snapshots[:0], bar, nothing, "")
-    _COMPILED[shape] = needed
+    _COMPILED.add(shape)
     return size, clock.perf_counter() - begin
 
 

@@ -177,7 +177,7 @@ def _sums(asked: list[Asked]) -> list[dict[str, np.ndarray]]:
         structure = clouds.layout.structure
 
         def some(points: slice, times: slice) -> dict[str, Any]:
-            part = jax.tree.leaves(jax.tree.unflatten(structure, clouds.leaves).part(points))
+            part = tuple(jax.tree.leaves(jax.tree.unflatten(structure, clouds.leaves).part(points)))
             return _some_of_many(*problems, clouds.layout, part, Qs[:, times], cs[:, times], metrics)
 
     pieces = [slice(first, first + NODES_AT_ONCE) for first in range(0, size, NODES_AT_ONCE)]

@@ -82,7 +82,8 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
         slopes, stiff = meet(_all_slopes, lambda: ("slopes", shapes_of(asked)), asked)
     pulls = [_largest(part) for part in (slopes, stiff)]
     if top is None:
-        data = max(edge(here, float(problem.sample_ratio)) for here in pulls[0])
+        changing = [here for here in pulls[0][1:] if not np.array_equal(here, pulls[0][0])]
+        data = max(edge(here, float(problem.sample_ratio)) for here in (pulls[0][0], *changing))
     else:
         data = top * float(np.max(pulls[0]))
     return Curvature(data, float(np.max(pulls[1])), (slopes[0].mean(axis=-1), stiff[0].mean(axis=-1)))

@@ -150,6 +150,9 @@ class Problem:
             if isinstance(law, Law):
                 check_sampler(f"{name}=Law", law.sample, (16,) if name == "noise" else (16, size))
                 law.check(f"{name}=Law")
+        shape = shapes_of(self)
+        if shape in _CHECKED:
+            return
         _scalar("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
             _shaped("loss", _field, m, self.loss, r, r_star, z)
@@ -167,6 +170,14 @@ class Problem:
         else:
             hint = _shape_hint("theta", m)
             _scalar("penalty", lambda h, a: h(fields.as_user(a)), self.penalty, r, hint=hint, smooth=True)
+        _CHECKED[shape] = None
+        if len(_CHECKED) > MOST_CHECKED:
+            del _CHECKED[next(iter(_CHECKED))]
+
+
+_CHECKED: dict[Any, None] = {}
+"""Shapes of problems whose functions have been traced: the next of a sweep differ in numbers alone."""
+MOST_CHECKED = 256
 
 
 FEWEST_NONZERO = 8
