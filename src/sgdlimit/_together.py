@@ -35,9 +35,11 @@ class _Item:
 
     def __init__(self, work: Callable[[list[Any]], list[Any]], key: Hashable, item: Any) -> None:
         self.work, self.item = work, item
-        self.settings = jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision
+        config: Any = jax.config
+        self.settings = config.jax_enable_x64, config.jax_default_matmul_precision  # of this thread
         self.key = work, key, self.settings
-        self.done, self.value, self.error = False, None, None
+        self.done, self.value = False, None
+        self.error: BaseException | None = None
 
     def result(self) -> Any:
         if self.error is not None:
@@ -229,6 +231,7 @@ class Stack(NamedTuple):
 
     layout: Layout
     leaves: tuple[Any, ...]
+    size: int
 
 
 def stack(trees: Sequence[Any], same: bool = True) -> Stack:
@@ -245,7 +248,7 @@ def stack(trees: Sequence[Any], same: bool = True) -> Stack:
         axes.append(None if once else 0)
         kinds.append(kind)
         leaves.append(row[0] if once else _side_by_side(row))
-    return Stack(Layout(jax.tree.structure(trees[0]), tuple(axes), tuple(kinds)), tuple(leaves))
+    return Stack(Layout(jax.tree.structure(trees[0]), tuple(axes), tuple(kinds)), tuple(leaves), len(trees))
 
 
 def _same(leaf: Any, other: Any) -> bool:
@@ -257,6 +260,11 @@ def _same(leaf: Any, other: Any) -> bool:
 def _side_by_side(row: Sequence[Any]) -> Any:
     on_device = any(isinstance(leaf, jax.Array) for leaf in row)
     return _joined(row) if on_device else np.stack(row)
+
+
+def unjitted(fn: Any) -> Any:
+    """The function that `jax.jit` was given: to be a part of another program."""
+    return fn.__wrapped__
 
 
 @jax.jit
@@ -271,5 +279,6 @@ def _mapped(fn: Any, layout: Layout, leaves: Any) -> Any:
 
 def mapped(fn: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list[Any]:
     """fn of every tuple of arguments, in one program; results on the host."""
-    out = jax.tree.map(np.asarray, _mapped(fn, *stack(items)))
+    layout, leaves, _ = stack(items)
+    out = jax.tree.map(np.asarray, _mapped(fn, layout, leaves))
     return [jax.tree.map(lambda part, i=i: part[i], out) for i in range(len(items))]

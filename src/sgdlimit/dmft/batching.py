@@ -8,7 +8,8 @@ that of the single call, to the last bit.
 import os
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -28,11 +29,12 @@ SMALLER = 8
 
 Call = tuple[Problem, Algorithm, Mapping[str, Any]]
 """Problem, algorithm, and the other arguments of `solve`."""
+Answers = Generator[tuple[int, Solution | BaseException], None, None]
 
 
 def solve_many(
     calls: Sequence[Call], most: int | None = None, *, joint: bool | None = None, progress: bool | None = None
-) -> Iterator[tuple[int, Solution | BaseException]]:
+) -> Answers:
     """The number and the solution of every call, as they come, or what it raised.
 
     most: at a time. joint: whether marches are put together into one program; left out, on all but CPUs.
@@ -53,7 +55,7 @@ def _waves(count: int, most: int) -> Iterator[tuple[int, int]]:
         return
     waves = -(-count // most)
     edges = [count * i // waves for i in range(waves + 1)]
-    yield from zip(edges[:-1], edges[1:], strict=True)
+    yield from pairwise(edges)
 
 
 def sizes(most: int) -> list[int]:
@@ -66,9 +68,7 @@ def sizes(most: int) -> list[int]:
     return [1, *reversed(found)]
 
 
-def _wave(
-    calls: Sequence[Call], numbers: range, workers: int, joint: bool
-) -> Iterator[tuple[int, Solution | BaseException]]:
+def _wave(calls: Sequence[Call], numbers: range, workers: int, joint: bool) -> Answers:
     """These calls, by so many threads."""
     meeting = Meeting(joint, sizes(workers))
     todo, done = queue.SimpleQueue[int](), queue.SimpleQueue[tuple[int, Any]]()

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from .. import _machine as machine
-from .._together import Layout, held, meet, shapes_of, stack
+from .._together import Layout, held, meet, shapes_of, stack, unjitted
 from ..progress import Progress
 from ..results.checkpoint import Checkpoint
 from . import march, run
@@ -37,14 +37,15 @@ def along(
     alone = len(keep) > 0 or system.kernels or kept.kept or kept.get(name) is not None
     if alone or held() is None:
         return run.along(system, start, level, keep, bar, kept, name)
-    found = meet(_marched, lambda: (len(level.times), shapes_of((system, start, level.steps))), March(system, start, level, bar))
+    asked = March(system, start, level, bar)
+    found = meet(_marched, lambda: (len(level.times), shapes_of((system, start, level.steps))), asked)
     kept.put(name, run.packed(found))
     return found
 
 
 @partial(jax.jit, static_argnames="layout")
 def _begin(layout: Layout, points: Any) -> Any:
-    return jax.vmap(lambda *own: march.begin.__wrapped__(*layout.tree(own)), in_axes=layout.axes)(*points)
+    return jax.vmap(lambda *own: unjitted(march.begin)(*layout.tree(own)), in_axes=layout.axes)(*points)
 
 
 @partial(jax.jit, static_argnames=("layout", "grid"), donate_argnames="state", compiler_options=march.OPTIONS)
@@ -52,7 +53,7 @@ def _advance(layout: Layout, points: Any, state: Any, grid: Layout, chunk: Any, 
     """`march.advance` of every point; all take the same number of steps."""
 
     def one(own: Any, state: Any, steps: Any) -> Any:
-        return march.advance.__wrapped__(*layout.tree(own), state, grid.tree(steps), count)
+        return unjitted(march.advance)(*layout.tree(own), state, grid.tree(steps), count)
 
     return jax.vmap(one, in_axes=(layout.axes, 0, grid.axes))(points, state, chunk)
 
@@ -65,17 +66,21 @@ def _bytes(own: March) -> float:
 
 
 def _marched(asked: list[March]) -> list[Records]:
-    if len(asked) == 1:
-        own, nothing = asked[0], Checkpoint(None, {})
-        return [run.along(own.system, own.start, own.level, np.zeros(0, dtype=int), own.bar, nothing, "")]
+    if len(asked) > 1:
+        return _side_by_side(asked)
+    own, nothing = asked[0], Checkpoint(None, {})
+    return [run.along(own.system, own.start, own.level, np.zeros(0, dtype=int), own.bar, nothing, "")]
+
+
+def _side_by_side(asked: list[March]) -> list[Records]:
+    """Chunk by chunk, as `run.along` does: a chunk is read while the next one runs."""
     first, meeting = asked[0], held()
-    points = stack([(own.system, own.start) for own in asked])
-    count = next(len(leaf) for leaf, axis in zip(points.leaves, points.layout.axes, strict=True) if axis == 0)
-    if why := machine.lack(count * _bytes(first)):
+    points, grids = stack([(own.system, own.start) for own in asked]), stack([own.level.steps for own in asked])
+    if why := machine.lack(points.size * _bytes(first)):
         raise MemoryError(why)  # fewer at a time
-    grids = stack([own.level.steps for own in asked])
     total, size = len(first.level.times), march.CHUNK
-    state = _begin(points.layout, points.leaves)
+    layout, leaves = points.layout, jax.device_put(points.leaves)
+    state = _begin(layout, leaves)
     parts: list[list[dict[str, np.ndarray]]] = [[] for _ in asked]
     ends = [(0, "")] * len(asked)
     waiting: tuple[int, Any] | None = None
@@ -96,10 +101,11 @@ def _marched(asked: list[March]) -> list[Records]:
             meeting.check()
         index = np.minimum(np.arange(begin, begin + size), total - 1)
         chunk = tuple(
-            leaf[index] if axis is None else leaf[:, index] for leaf, axis in zip(grids.leaves, grids.layout.axes, strict=True)
+            leaf[index] if axis is None else leaf[:, index]
+            for leaf, axis in zip(grids.leaves, grids.layout.axes, strict=True)
         )
         steps = min(size, total - begin)
-        state, records = _advance(points.layout, points.leaves, state, grids.layout, chunk, steps)
+        state, records = _advance(layout, leaves, state, grids.layout, chunk, steps)
         if waiting is not None:
             read(*waiting)
             if all(reason for _, reason in ends):

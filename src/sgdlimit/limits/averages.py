@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from .._linalg import root, root_of
 from .._random import keys
-from .._together import Layout, meet, shapes_of, stack
+from .._together import Layout, meet, shapes_of, stack, unjitted
 from ..problem import Normal, Problem, fields, observables
 from ..problem.laws import EntryLaw
 
@@ -41,9 +41,7 @@ class Nodes(NamedTuple):
 
     def part(self, span: slice) -> "Nodes":
         """Some of the points."""
-        return self._replace(
-            normals=self.normals[..., span, :], z=self.z[..., span], weights=self.weights[..., span]
-        )
+        return self._replace(normals=self.normals[..., span, :], z=self.z[..., span], weights=self.weights[..., span])
 
     def rounded(self) -> "Nodes":
         """Points in single precision."""
@@ -157,7 +155,7 @@ def _some_of_many(layout: Layout, problems: Any, spread: Layout, nodes: Any, Q: 
     """`_some` for problems side by side, whose points may be the same."""
 
     def one(problem: Any, nodes: Any, Q: Any, c: Any) -> dict[str, Any]:
-        return _some.__wrapped__(layout.tree(problem), spread.tree(nodes), Q, c, metrics)
+        return unjitted(_some)(layout.tree(problem), spread.tree(nodes), Q, c, metrics)
 
     return jax.vmap(one, in_axes=(layout.axes, spread.axes, 0, 0))(problems, nodes, Q, c)
 
@@ -178,7 +176,8 @@ def _sums(asked: list[Asked]) -> list[dict[str, np.ndarray]]:
 
         def some(points: slice, times: slice) -> dict[str, Any]:
             part = tuple(jax.tree.leaves(jax.tree.unflatten(structure, clouds.leaves).part(points)))
-            return _some_of_many(*problems, clouds.layout, part, Qs[:, times], cs[:, times], metrics)
+            own = clouds.layout, part, Qs[:, times], cs[:, times], metrics
+            return _some_of_many(problems.layout, problems.leaves, *own)
 
     pieces = [slice(first, first + NODES_AT_ONCE) for first in range(0, size, NODES_AT_ONCE)]
     spans = [slice(first, first + TIMES_AT_ONCE) for first in range(0, len(asked[0].Q), TIMES_AT_ONCE)]

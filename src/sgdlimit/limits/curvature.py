@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from .._linalg import root_of
-from .._together import mapped, meet, shapes_of
+from .._together import mapped, meet, shapes_of, unjitted
 from ..problem import Constant, Problem, fields
 from ..problem.schedules import course
 
@@ -43,7 +43,7 @@ def _slopes(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
 def _all_slopes(asked: list[Any]) -> list[Any]:
     """`_slopes` on the host, of many problems in one program."""
     if len(asked) > 1:
-        return mapped(_slopes.__wrapped__, asked)
+        return mapped(unjitted(_slopes), asked)
     return [tuple(np.asarray(part) for part in _slopes(*asked[0]))]
 
 

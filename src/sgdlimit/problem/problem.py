@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._together import mapped, meet, shapes_of
+from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
 from ..errors import InputError, instance, real, reject, traced, whole
 from . import fields, observables
@@ -230,7 +230,7 @@ def _at_start(problem: Problem, w: Any, z: Any) -> dict[str, Any]:
 def _all_at_start(asked: list[Any]) -> list[dict[str, np.ndarray]]:
     """`_at_start` on the host, of many problems in one program."""
     if len(asked) > 1:
-        return mapped(_at_start.__wrapped__, asked)
+        return mapped(unjitted(_at_start), asked)
     return [jax.tree.map(np.asarray, _at_start(*asked[0]))]
 
 
