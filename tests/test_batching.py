@@ -3,7 +3,10 @@
 The oracle is the single call. Sharing keeps every bit; one program for several problems adds up in another order.
 """
 
+import subprocess
+import sys
 import threading
+import time
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -354,6 +357,30 @@ def test_plain_numbers_stay_plain():
         np.testing.assert_allclose([part[0] for part in found], [(1.5 + i) ** 2 for i in range(3)], rtol=1e-6)
         strong = _together.mapped(lambda a, x: a * x, [(np.float64(i), np.ones(2, np.float32)) for i in (1, 2)])
         assert strong[0].dtype == jnp.float64
+
+
+INTERRUPTED = """
+import _thread, threading, sys
+import sgdlimit as sl
+from sgdlimit.dmft.batching import solve_many
+problem = sl.Problem(loss=sl.Square(), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5))
+calls = [(problem, sl.SGD(0.1 + i / 100), {"t_max": 200.0, "tol": 1e-4}) for i in range(8)]
+threading.Timer(3.0, _thread.interrupt_main).start()
+try:
+    list(solve_many(calls, joint=sys.argv[1] == "joint"))
+except KeyboardInterrupt:
+    print("stopped", threading.active_count())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["joint", "apart"])
+def test_interrupt(how):
+    """Ctrl-C ends work of minutes within seconds, and all its threads."""
+    begin = time.perf_counter()
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED, how], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.startswith("stopped 1"), ended.stderr
+    assert time.perf_counter() - begin < 40
 
 
 @pytest.mark.slow

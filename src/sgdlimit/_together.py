@@ -174,14 +174,19 @@ def held() -> Meeting | None:
     return getattr(_thread, "meeting", None)
 
 
+def check() -> None:
+    """Leave a meeting that is over; between pieces of long work."""
+    if (meeting := held()) is not None:
+        meeting.check()
+
+
 def meet(work: Callable[[list[Any]], list[Any]], key: Callable[[], Hashable], item: Any) -> Any:
     """work([item])[0]; in a meeting together with all items of equal key that wait at the same time."""
+    check()
     meeting = held()
-    if meeting is not None:
-        meeting.check()
-        if meeting.joint:
-            return meeting.wait(_Item(work, key(), item))
-    return work([item])[0]
+    if meeting is None or not meeting.joint:
+        return work([item])[0]
+    return meeting.wait(_Item(work, key(), item))
 
 
 def shared(key: Callable[[], Hashable], make: Callable[[], Any]) -> Any:

@@ -26,6 +26,8 @@ MOST = 128
 """Solutions at a time on a GPU: more do not fill it better."""
 SMALLER = 8
 """Batches of fewer are filled up to the full size, or to so many times fewer: every size is a program to compile."""
+PATIENCE = 0.2
+"""Seconds after which Ctrl-C is looked for."""
 
 Call = tuple[Problem, Algorithm, Mapping[str, Any]]
 """Problem, algorithm, and the other arguments of `solve`."""
@@ -68,6 +70,15 @@ def sizes(most: int) -> list[int]:
     return [1, *reversed(found)]
 
 
+def _next(done: queue.SimpleQueue[Any]) -> Any:
+    """The next answer; Ctrl-C is seen in time, whichever thread the system tells of it."""
+    while True:
+        try:
+            return done.get(timeout=PATIENCE)
+        except queue.Empty:
+            continue
+
+
 def _wave(calls: Sequence[Call], numbers: range, workers: int, joint: bool) -> Answers:
     """These calls, by so many threads."""
     meeting = Meeting(joint, sizes(workers))
@@ -97,7 +108,7 @@ def _wave(calls: Sequence[Call], numbers: range, workers: int, joint: bool) -> A
         for thread in threads:
             thread.start()
         for _ in numbers:
-            yield done.get()
+            yield _next(done)
     finally:
         meeting.dismiss()
         for thread in threads:

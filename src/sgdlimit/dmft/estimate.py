@@ -166,7 +166,7 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
         """At the mean, or at the mean without the replica whose points are used: (replicas, times)."""
         moments = []
         for name in ("fresh_norm", "fresh_overlap"):
-            copies = np.moveaxis(limits[name][order][:, at], 0, 1)
+            copies = limits[name][order][:, at].swapaxes(0, 1)
             mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
             moments.append((count * mean - copies) / (count - 1) if without else mean)
         averages = observe(system.problem, nodes, moments[0], moments[1], system.metrics)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from .. import _machine as machine
-from .._together import Layout, held, meet, shapes_of, stack, unjitted
+from .._together import Layout, check, held, meet, shapes_of, stack, unjitted
 from ..progress import Progress
 from ..results.checkpoint import Checkpoint
 from . import march, run
@@ -74,7 +74,7 @@ def _marched(asked: list[March]) -> list[Records]:
 
 def _side_by_side(asked: list[March]) -> list[Records]:
     """Chunk by chunk, as `run.along` does: a chunk is read while the next one runs."""
-    first, meeting = asked[0], held()
+    first = asked[0]
     points, grids = stack([(own.system, own.start) for own in asked]), stack([own.level.steps for own in asked])
     if why := machine.lack(points.size * _bytes(first)):
         raise MemoryError(why)  # fewer at a time
@@ -97,8 +97,7 @@ def _side_by_side(asked: list[March]) -> list[Records]:
             own.bar.advance(steps * len(own.start.z))
 
     for begin in range(0, total, size):
-        if meeting is not None:
-            meeting.check()
+        check()
         index = np.minimum(np.arange(begin, begin + size), total - 1)
         chunk = tuple(
             leaf[index] if axis is None else leaf[:, index]

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._together import check
 from ..limits.stability import BOUND
 from ..progress import Progress
 from ..results.checkpoint import Checkpoint
@@ -93,6 +94,7 @@ def _along(
         bar.advance(count * len(start.z))
 
     for last in stops:
+        check()
         if first in keep:
             draws[first] = _look(system, start, state, level, first)
         index = np.minimum(np.arange(first, first + size), total - 1)
