@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _machine as machine
+from .._together import shapes_of
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import flag, reject
@@ -171,6 +172,17 @@ def fitting(system: System, wanted: int, max_bytes: float) -> int:
 
 def bytes_of(system: System, replicas: int) -> float:
     """What a march holds at most: its state, the next one, and products on the way."""
+    shape = shapes_of(system)
+    if shape not in _STATES:
+        _STATES[shape] = _state_bytes(system)
+    return 3.0 * replicas * _STATES[shape]
+
+
+_STATES: dict[Any, float] = {}
+"""Bytes of the state of one replica, by the shapes of its system."""
+
+
+def _state_bytes(system: System) -> float:
     from . import march
     from .system import Start
 
@@ -178,7 +190,7 @@ def bytes_of(system: System, replicas: int) -> float:
         *(jax.ShapeDtypeStruct(shape, system.dtype) for shape in _start_shapes(system)), key=jax.random.key(0)
     )
     shapes = jax.eval_shape(lambda own: march.init(system, own), start)
-    return 3.0 * replicas * sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))
+    return float(sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes)))
 
 
 def _start_shapes(system: System) -> list[tuple[int, ...]]:

@@ -2,16 +2,18 @@
 
 import math
 import time as clock
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from .._together import held, shared, values_of
 from ..progress import Progress
 from ..results import statistics
 from ..results.checkpoint import Checkpoint
-from . import extrapolation, kernels, memory, metrics, noise, planning, run
+from . import extrapolation, joint, kernels, memory, metrics, noise, planning, run
 from .checks import bytes_of, check_memory, fitting
 from .memory import Memory, Moments
 from .planning import Level
@@ -21,8 +23,8 @@ from .weight_side import Particles
 
 JUDGED = ("train_loss", "train_error", "overlap", "norm")
 """Curves that decide how much is done."""
-_COMPILED: dict[Any, float] = {}
-"""Shapes of marches that this process has compiled, for the record of time spent on it, and the bytes they hold."""
+_COMPILED: set[Any] = set()
+"""Shapes of marches that this process has compiled, for the record of time spent on it."""
 
 
 class Large(NamedTuple):
@@ -131,7 +133,7 @@ def _march(job: Job, progress: bool | None) -> Marched:
                 job.steps.times, job.strides[len(levels) - 1], memory.shifted(system.memory), system.dtype
             )
             name = _name(job, system, 0, other, 0, "shifted")
-            projection = _distance(run.along(system, starts[0], other, none, bar, job.kept, name), records[-1])
+            projection = _distance(joint.along(system, starts[0], other, none, bar, job.kept, name), records[-1])
         repeats = 1 if any(part.reason for part in records) else job.repeats
         each = fitting(system, job.large, job.max_bytes)
         alike = each == system.samples
@@ -168,15 +170,14 @@ def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[in
         system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas
     )
     shape = (jax.tree.structure(system), size)
-    needed = _COMPILED.get(shape) or bytes_of(system, size)
-    check_memory(system, needed, job.max_bytes)
-    if shape in _COMPILED:
+    check_memory(system, bytes_of(system, size), job.max_bytes)
+    if shape in _COMPILED or held() is not None:  # with others, another program
         return size, 0.0
     begin = clock.perf_counter()
     start = run.stack([_draw(job, system, i) for i in range(size)])
     nothing = Checkpoint(None, {})
     run.along(system, start, level._replace(times=level.times[:1]), job.snapshots[:0], bar, nothing, "")
-    _COMPILED[shape] = needed
+    _COMPILED.add(shape)
     return size, clock.perf_counter() - begin
 
 
@@ -200,7 +201,7 @@ def _all_grids(
             if clock.perf_counter() > job.deadline:
                 raise OutOfTime
             name = _name(job, system, turn, level, batch)
-            parts.append(run.along(system, start, level, keep if depth == 0 else keep[:0], bar, job.kept, name))
+            parts.append(joint.along(system, start, level, keep if depth == 0 else keep[:0], bar, job.kept, name))
         here = run.joined(parts)
         if depth > 0 and here.reason and not records[0].reason:
             break
@@ -288,8 +289,20 @@ def _finer(repeats: int, levels: list[Level], records: list[Records], alike: boo
 
 def _starts(job: Job, system: System, turn: int, size: int) -> list[Start]:
     """Draws of all replicas, in batches of `size`, on the device; spread over all devices where there are several."""
-    draws = [_draw(job, system, turn * REPLICAS + i) for i in range(job.replicas)]
-    return [run.stack(draws[i : i + size]) for i in range(0, job.replicas, size)]
+
+    def make() -> list[Start]:
+        draws = [_draw(job, system, turn * REPLICAS + i) for i in range(job.replicas)]
+        return [run.stack(draws[i : i + size]) for i in range(0, job.replicas, size)]
+
+    return shared(lambda: _key(job, system, turn, size), make)
+
+
+def _key(job: Job, system: System, turn: int, size: int) -> Hashable:
+    """All that the draws depend on."""
+    problem = system.problem
+    laws = (problem.noise_law, problem.init, problem.teacher) if job.draws_weights else problem.noise_law
+    sizes = (problem.width, problem.k, system.samples, system.dtype, job.replicas, size)
+    return "starts", sizes, job.seed, turn, job.draws_weights, values_of((laws, system.groups))
 
 
 def _draw(job: Job, system: System, number: int) -> Start:

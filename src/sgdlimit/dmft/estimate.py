@@ -1,10 +1,13 @@
 """From what was marched to variables with errors: extrapolation, test averages, kernels, draws."""
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._together import identity_of, shared, values_of
 from ..limits.averages import Nodes, make_nodes, observe, quickly
+from ..problem import Problem
 from ..problem.observables import error_kind
 from ..results import Variable, statistics
 from ..results.statistics import Estimate
@@ -155,18 +158,15 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
     noise. Copies are jackknife pseudo-values, R·f(mean) − (R−1)·f(mean without one). Points are samples
     (w_0, w*, z), and at some times more of them: few points of exact second moments miss the tails.
     """
-    system, (_, m, k, M) = found.system, found.system.shape
-    basis = np.concatenate([np.asarray(start.basis[:, : m + k, :MOST_NODES], np.float64) for start in found.starts])
-    z = np.concatenate([np.asarray(start.z[:, :MOST_NODES], np.float64) for start in found.starts])
-    teacher = np.linalg.pinv(np.asarray(system.groups.teacher_inverse), hermitian=True)
-    times, count = np.arange(limits["norm"].best.shape[1], dtype=float), len(z)
+    system, M = found.system, found.system.samples
+    times, count = np.arange(limits["norm"].best.shape[1], dtype=float), len(limits["norm"].best)
     some = np.unique(np.linspace(0, len(times) - 1, min(SPARSE, len(times))).round().astype(int))
 
     def seen(nodes: Nodes, order: int, at: Any, without: bool) -> dict[str, np.ndarray]:
         """At the mean, or at the mean without the replica whose points are used: (replicas, times)."""
         moments = []
         for name in ("fresh_norm", "fresh_overlap"):
-            copies = np.moveaxis(limits[name][order][:, at], 0, 1)
+            copies = limits[name][order][:, at].swapaxes(0, 1)
             mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
             moments.append((count * mean - copies) / (count - 1) if without else mean)
         averages = observe(system.problem, nodes, moments[0], moments[1], system.metrics)
@@ -175,8 +175,7 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
     def carried(gap: np.ndarray) -> np.ndarray:
         return extrapolation.onto(gap, times[some], times)
 
-    # those of another replica: a replica's weights know its own samples
-    own = Nodes.of(np.roll(basis, 1, axis=0).swapaxes(1, 2), np.roll(z, 1, axis=0), teacher).rounded()
+    own = _own_nodes(found)
     value = seen(own, 0, slice(None), False)
     orders = (0, 1, 2) if not np.array_equal(limits["norm"].best, limits["norm"].plain) else (0,)
     copies = []
@@ -186,7 +185,7 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
     shift = {name: 0.0 for name in value}
     size = 2 ** int(np.log2(max(min(2 * found.samples, MOST_NODES), FEWEST_NODES)))
     if size > M:
-        nodes = make_nodes(system.problem, size, count, seed, quickly).rounded()
+        nodes = _more_nodes(system.problem, size, count, seed)
         more = seen(nodes, 0, some, False)
         shift = {name: more[name] - value[name][:, some] for name in value}
     out = {}
@@ -194,6 +193,28 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
         parts = [mean + carried(part[name] + shift[name] - mean[:, some]) for part in copies]
         out[f"test_{name}"] = Limit(*(parts if len(parts) == 3 else parts * 3))
     return out
+
+
+def _own_nodes(found: Marched) -> Nodes:
+    """The samples (w_0, w*, z) of another replica: a replica's weights know its own."""
+    inverse, (_, m, k, _) = np.asarray(found.system.groups.teacher_inverse), found.system.shape
+
+    def make() -> Nodes:
+        basis = np.concatenate([np.asarray(start.basis[:, : m + k, :MOST_NODES], np.float64) for start in found.starts])
+        z = np.concatenate([np.asarray(start.z[:, :MOST_NODES], np.float64) for start in found.starts])
+        teacher = np.linalg.pinv(inverse, hermitian=True)
+        return Nodes.of(np.roll(basis, 1, axis=0).swapaxes(1, 2), np.roll(z, 1, axis=0), teacher).rounded()
+
+    return shared(lambda: ("own nodes", identity_of(found.starts), values_of(inverse)), make)
+
+
+def _more_nodes(problem: Problem, size: int, replicas: int, seed: int) -> Nodes:
+    m, k = problem.width, problem.k
+
+    def key() -> Hashable:
+        return "nodes", size, replicas, seed, m, k, values_of((problem.noise_law, problem.gram()[m:, m:]))
+
+    return shared(key, lambda: make_nodes(problem, size, replicas, seed, quickly).rounded())
 
 
 def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:

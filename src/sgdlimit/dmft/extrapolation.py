@@ -108,7 +108,7 @@ def step_error(
         mean = gap.mean(axis=0) ** 2
         square = np.maximum(mean - gap.var(axis=0, ddof=1) / len(gap), LEAST**2 * mean)
         for axis in range(time_axes):
-            square = np.moveaxis(_nearby(np.moveaxis(square, axis, 0)), 0, axis)
+            square = _nearby(square.swapaxes(0, axis)).swapaxes(0, axis)
         return np.sqrt(np.clip(square, 0.0, None))
 
     whole = size(found.best - found.plain)

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._together import check
 from ..limits.stability import BOUND
 from ..progress import Progress
 from ..results.checkpoint import Checkpoint
@@ -30,7 +31,7 @@ class Records:
     """What is wrong with the next, if anything."""
 
 
-def _sound(values: dict[str, np.ndarray], count: int) -> tuple[int, str]:
+def sound(values: dict[str, np.ndarray], count: int) -> tuple[int, str]:
     """How many of the steps are sound, and what is wrong with the next."""
     first, reason = count, ""
     for name in CHECKED:
@@ -59,7 +60,7 @@ def along(
         return _unpacked(done)
     found = _along(system, start, level, keep, bar, kept, f"{name} begun")
     if kept.kept or not system.kernels:  # what is kept in memory serves the next stage
-        kept.put(name, _packed(found))
+        kept.put(name, packed(found))
     return found
 
 
@@ -86,13 +87,14 @@ def _along(
         nonlocal reached, reason
         count, device = pending
         values = {name: np.asarray(part)[:, :count] for name, part in device.items()}
-        sound, reason = _sound(values, count)
-        parts.append({name: part[:, :sound] for name, part in values.items()})
-        reached += sound
+        good, reason = sound(values, count)
+        parts.append({name: part[:, :good] for name, part in values.items()})
+        reached += good
         bar.phase("")
         bar.advance(count * len(start.z))
 
     for last in stops:
+        check()
         if first in keep:
             draws[first] = _look(system, start, state, level, first)
         index = np.minimum(np.arange(first, first + size), total - 1)
@@ -109,16 +111,17 @@ def _along(
             waiting = None
             if reason:
                 break
-            so_far = _packed(Records(_joined(parts), draws, reached, ""))
+            so_far = packed(Records(in_turn(parts), draws, reached, ""))
             leaves = {f"state {i}": _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
             kept.put(begun, so_far | leaves | {"first": np.asarray(first), "reached": np.asarray(reached)})
     if waiting is not None:
         read(waiting)
     kept.drop(begun)
-    return Records(_joined(parts), {i: d for i, d in draws.items() if i < reached}, reached, reason)
+    return Records(in_turn(parts), {i: d for i, d in draws.items() if i < reached}, reached, reason)
 
 
-def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def in_turn(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Records of one chunk after the other."""
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
 
@@ -138,7 +141,7 @@ def _like(array: np.ndarray, leaf: Any) -> Any:
     return jax.device_put(array.copy(), leaf.sharding)  # the next chunk takes it over, the checkpoint keeps its own
 
 
-def _packed(records: Records) -> dict[str, np.ndarray]:
+def packed(records: Records) -> dict[str, np.ndarray]:
     """Records as arrays by name, for a file."""
     draws = {f"draw {i} {name}": part for i, own in records.draws.items() for name, part in own.items()}
     values = {f"value {name}": part for name, part in records.values.items()}

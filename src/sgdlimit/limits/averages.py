@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from .._linalg import root, root_of
 from .._random import keys
+from .._together import Layout, meet, shapes_of, stack, unjitted
 from ..problem import Normal, Problem, fields, observables
 from ..problem.laws import EntryLaw
 
@@ -37,6 +38,10 @@ class Nodes(NamedTuple):
         """Points of equal weight, (replicas, N, m+k) and (replicas, N), with the teacher's second moments."""
         inverse = np.linalg.pinv(teacher, hermitian=True) if len(teacher) else np.zeros((0, 0))
         return cls(normals, z, np.full(z.shape, 1.0 / z.shape[1]), root_of(teacher), inverse)
+
+    def part(self, span: slice) -> "Nodes":
+        """Some of the points."""
+        return self._replace(normals=self.normals[..., span, :], z=self.z[..., span], weights=self.weights[..., span])
 
     def rounded(self) -> "Nodes":
         """Points in single precision."""
@@ -135,28 +140,68 @@ def _some(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any) -> dict[
     return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, *moments), (Q, c))
 
 
+class Asked(NamedTuple):
+    """What is to be averaged: times by TIMES_AT_ONCE."""
+
+    problem: Problem
+    nodes: Nodes
+    Q: Any
+    c: Any
+    metrics: Any
+
+
+@partial(jax.jit, static_argnames=("layout", "spread", "metrics"))
+def _some_of_many(layout: Layout, problems: Any, spread: Layout, nodes: Any, Q: Any, c: Any, metrics: Any) -> Any:
+    """`_some` for problems side by side, whose points may be the same."""
+
+    def one(problem: Any, nodes: Any, Q: Any, c: Any) -> dict[str, Any]:
+        return unjitted(_some)(layout.tree(problem), spread.tree(nodes), Q, c, metrics)
+
+    return jax.vmap(one, in_axes=(layout.axes, spread.axes, 0, 0))(problems, nodes, Q, c)
+
+
+def _sums(asked: list[Asked]) -> list[dict[str, np.ndarray]]:
+    """Averages over all points at all times, piece by piece; of several problems in one program."""
+    size, metrics = asked[0].nodes.z.shape[1], asked[0].metrics
+    if len(asked) == 1:
+        problem, nodes, Q, c, _ = asked[0]
+
+        def some(points: slice, times: slice) -> dict[str, Any]:
+            return _some(problem, nodes.part(points), Q[times], c[times], metrics)
+
+    else:
+        problems, clouds = stack([own.problem for own in asked]), stack([own.nodes for own in asked])
+        Qs, cs = (stack([own[i] for own in asked], same=False).leaves[0] for i in (2, 3))
+        structure = clouds.layout.structure
+
+        def some(points: slice, times: slice) -> dict[str, Any]:
+            part = tuple(jax.tree.leaves(jax.tree.unflatten(structure, clouds.leaves).part(points)))
+            own = clouds.layout, part, Qs[:, times], cs[:, times], metrics
+            return _some_of_many(problems.layout, problems.leaves, *own)
+
+    pieces = [slice(first, first + NODES_AT_ONCE) for first in range(0, size, NODES_AT_ONCE)]
+    spans = [slice(first, first + TIMES_AT_ONCE) for first in range(0, len(asked[0].Q), TIMES_AT_ONCE)]
+    parts = [[some(piece, span) for piece in pieces] for span in spans]
+    found = {
+        name: np.concatenate([sum(np.asarray(piece[name], np.float64) for piece in part) for part in parts], axis=-2)
+        for name in parts[0][0]
+    }
+    return [found] if len(asked) == 1 else [{name: v[i] for name, v in found.items()} for i in range(len(asked))]
+
+
 def observe(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = ()) -> dict[str, np.ndarray]:
     """Every observable, (times, replicas), at second moments Q, c of the weights, (times, replicas, m, ·).
 
     `metrics` are further pairs (name, ψ(w, w*, z)). Where the error has a closed form, that is used.
     """
-    count, size = len(Q), nodes.z.shape[1]
+    count = len(Q)
     lost = -count % TIMES_AT_ONCE
     Q, c = (np.concatenate([np.asarray(part), np.repeat(np.asarray(part)[-1:], lost, axis=0)]) for part in (Q, c))
-    pieces = []
-    for first in range(0, size, NODES_AT_ONCE):
-        span = slice(first, first + NODES_AT_ONCE)
-        pieces.append(
-            nodes._replace(normals=nodes.normals[:, span], z=nodes.z[:, span], weights=nodes.weights[:, span])
-        )
-    parts = []
-    for first in range(0, len(Q), TIMES_AT_ONCE):
-        span = slice(first, first + TIMES_AT_ONCE)
-        parts.append([_some(problem, piece, Q[span], c[span], metrics) for piece in pieces])
-    found = {
-        name: np.concatenate([sum(np.asarray(piece[name], np.float64) for piece in part) for part in parts])[:count]
-        for name in (parts[0][0] if parts else {})
-    }
+    found = {}
+    if count:
+        asked = Asked(problem, nodes, Q, c, metrics)
+        found = meet(_sums, lambda: (metrics, shapes_of(asked[:-1])), asked)
+        found = {name: values[:count] for name, values in found.items()}
     if observables.sign_of_gaussian(problem) and isinstance(problem.noise, Normal):
         # P(w (w* + z) < 0) for jointly Gaussian w and w* + z; a half where w = 0.
         teacher = np.asarray(nodes.teacher_root, np.float64)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
 from ..errors import InputError, instance, real, reject, traced, whole
 from . import fields, observables
@@ -149,6 +150,9 @@ class Problem:
             if isinstance(law, Law):
                 check_sampler(f"{name}=Law", law.sample, (16,) if name == "noise" else (16, size))
                 law.check(f"{name}=Law")
+        shape = shapes_of(self)
+        if shape in _CHECKED:
+            return
         _scalar("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
             _shaped("loss", _field, m, self.loss, r, r_star, z)
@@ -166,6 +170,14 @@ class Problem:
         else:
             hint = _shape_hint("theta", m)
             _scalar("penalty", lambda h, a: h(fields.as_user(a)), self.penalty, r, hint=hint, smooth=True)
+        _CHECKED[shape] = None
+        if len(_CHECKED) > MOST_CHECKED:
+            del _CHECKED[next(iter(_CHECKED))]
+
+
+_CHECKED: dict[Any, None] = {}
+"""Shapes of problems whose functions have been traced: the next of a sweep differ in numbers alone."""
+MOST_CHECKED = 256
 
 
 FEWEST_NONZERO = 8
@@ -198,10 +210,10 @@ def check_schedule(argument: str, schedule: Any) -> None:
 
 
 @jax.jit
-def _at_start(problem: Problem, w: Any, z: Any, key: Any) -> dict[str, Any]:
+def _at_start(problem: Problem, w: Any, z: Any) -> dict[str, Any]:
     """Whatever must be finite at t = 0; z is drawn where it is not given."""
     r, r_star, t = w[:, : problem.width], w[:, problem.width :], jnp.zeros(())
-    noise_key, weight_key = jax.random.split(key)
+    noise_key, weight_key = jax.random.split(jax.random.key(0))
     z = problem.sample_noise(noise_key, len(w)) if z is None else z
     theta, _ = problem.sample_weights(weight_key, 256)
     values = {
@@ -215,6 +227,13 @@ def _at_start(problem: Problem, w: Any, z: Any, key: Any) -> dict[str, Any]:
     return values
 
 
+def _all_at_start(asked: list[Any]) -> list[dict[str, np.ndarray]]:
+    """`_at_start` on the host, of many problems in one program."""
+    if len(asked) > 1:
+        return mapped(unjitted(_at_start), asked)
+    return [jax.tree.map(np.asarray, _at_start(*asked[0]))]
+
+
 def check_start(problem: Problem, z: Any = None) -> None:
     """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z)."""
     count = 256 if z is None else len(z)
@@ -222,8 +241,9 @@ def check_start(problem: Problem, z: Any = None) -> None:
     root = vectors * np.sqrt(np.clip(values, 0, None))
     w = np.random.default_rng(0).standard_normal((count, problem.width + problem.k)) @ root.T
     z = None if z is None else np.asarray(z, dtype=np.float32)
-    found = _at_start(problem, w.astype(np.float32), z, jax.random.key(0))
-    found = {name: np.asarray(found[name]) for name in ("schedule", "labels", *sorted(found)) if name in found}
+    asked = problem, w.astype(np.float32), z
+    found = meet(_all_at_start, lambda: ("start", shapes_of(asked)), asked)
+    found = {name: found[name] for name in ("schedule", "labels", *sorted(found)) if name in found}
     for name, value in found.items():
         if not np.all(np.isfinite(value)):
             given = np.ravel(value)[~np.isfinite(np.ravel(value))][0]

@@ -1,0 +1,408 @@
+"""Many solutions at once: what is put together, or shared, changes no number beyond rounding, and nobody waits forever.
+
+The oracle is the single call. Sharing keeps every bit; one program for several problems adds up in another order.
+"""
+
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgdlimit as sl
+from sgdlimit import _together
+from sgdlimit._together import Dismissed, Meeting, meet, shared
+from sgdlimit.dmft import batching, joint, noise
+from sgdlimit.dmft.batching import sizes, solve_many
+
+QUICK = {"t_max": 0.4, "samples": 4096, "progress": False}
+CURVES = ("train_loss", "test_loss", "train_error", "test_error", "norm")
+ROUNDING = 2e-5
+"""Of a curve's largest value: single precision, added up over a hundred steps; seen: 1e-7 to 1e-6."""
+
+
+def logistic(**changes):
+    """The paper's problem."""
+    given = {
+        "loss": sl.Logistic(), "labels": sl.Sign(), "penalty": sl.Ridge(0.01), "sample_ratio": 2.0,
+        "teacher": sl.Normal(1.0), "noise": sl.Normal(0.1),
+    }  # fmt: skip
+    return sl.Problem(**(given | changes))
+
+
+def in_order(calls, **options) -> list[Any]:
+    """Solutions by the number of their call."""
+    found = dict(solve_many(calls, progress=False, **options))
+    assert sorted(found) == list(range(len(calls)))
+    return [found[i] for i in range(len(calls))]
+
+
+def alike(ours, theirs, rounding):
+    """Equal curves up to rounding (of errors up to one sample on the other side)."""
+    assert ours.about["status"] == theirs.about["status"]
+    for name in CURVES:
+        if name not in theirs:
+            continue
+        one, other = np.asarray(ours[name]), np.asarray(theirs[name])
+        assert one.shape == other.shape
+        samples = 16 * theirs.about["options"]["samples_of_one_march"]
+        least = 3 / samples if name == "train_error" and rounding else 0.0  # three grids
+        assert np.max(np.abs(one - other)) <= rounding * np.max(np.abs(other)) + least, name
+
+
+def same_bits(ours, theirs):
+    """Every number of every variable."""
+    assert set(ours.variables) == set(theirs.variables)
+    for name in theirs.variables:
+        np.testing.assert_array_equal(np.asarray(ours[name]), np.asarray(theirs[name]), err_msg=name)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """How many marches each program held."""
+    seen, real = [], joint._marched
+
+    def spied(asked):
+        seen.append(len(asked))
+        return real(asked)
+
+    monkeypatch.setattr(joint, "_marched", spied)
+    return seen
+
+
+def double_well(theta, depth):
+    """A penalty that is not quadratic."""
+    return depth * (theta**2 - 1) ** 2
+
+
+POINTS = {
+    "SGD": [(logistic(sample_ratio=delta), sl.SGD(tau)) for delta, tau in ((1.0, 0.1), (2.0, 0.5), (4.0, 0.3))],
+    "SGF": [(logistic(noise=sl.Normal(scale)), sl.SGF(0.2)) for scale in (0.1, 0.4)],
+    "particles": [
+        (logistic(penalty=sl.Penalty(double_well, parameters={"depth": depth}), init=sl.Normal(0.5)), sl.SGD(0.2))
+        for depth in (0.02, 0.05)
+    ],
+    "teachers": [
+        (logistic(loss=sl.Square(), labels=sl.Linear(), teacher=sl.Normal(scale)), sl.GradientFlow())
+        for scale in (1.0, 2.0)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_one_program_for_many(name, batches):
+    """As the single calls, up to rounding, and all marches of all points were put together."""
+    points = POINTS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # no batch failed
+        found = in_order([(*point, QUICK) for point in points], joint=True)
+    assert set(batches) == {len(points)}
+    for ours, point in zip(found, points, strict=True):
+        alike(ours, sl.solve(*point, **QUICK), ROUNDING)
+
+
+@pytest.mark.parametrize("name", ["SGD", "particles"])
+def test_sharing_keeps_every_bit(name):
+    """Threads that share draws give what single calls give, other seeds included."""
+    calls = [(*point, QUICK | {"seed": seed}) for point in POINTS[name] for seed in (0, 1)]
+    for ours, (problem, algorithm, options) in zip(in_order(calls, joint=False), calls, strict=True):
+        same_bits(ours, sl.solve(problem, algorithm, **options))
+
+
+def test_draws_are_made_once(monkeypatch):
+    """Problems that differ in δ and τ have the same draws; another seed has others."""
+    made, real = [], noise.draw
+
+    def counted(*arguments, **options):
+        made.append(1)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(noise, "draw", counted)
+    calls = [(*point, QUICK) for point in POINTS["SGD"]]
+    for together in (True, False):
+        made.clear()
+        in_order([*calls, (*POINTS["SGD"][0], QUICK | {"seed": 1})], joint=together)
+        assert len(made) == 2 * 16
+
+
+def test_stages_of_different_length():
+    """With a tolerance points take different numbers of stages and marches; each is as alone."""
+    calls = [(*point, {"t_max": 0.4, "tol": tol}) for point, tol in zip(POINTS["SGD"], (0.5, 0.03, 0.02), strict=True)]
+    found = in_order(calls, joint=True)
+    for ours, (problem, algorithm, options) in zip(found, calls, strict=True):
+        theirs = sl.solve(problem, algorithm, **options)
+        assert ours.about["options"]["samples"] == theirs.about["options"]["samples"]
+        alike(ours, theirs, ROUNDING)
+
+
+def test_different_shapes(batches):
+    """Lengths, widths and own metrics that differ go into programs of their own."""
+    square = logistic(loss=sl.Square(), labels=sl.Linear())
+    calls = [
+        (logistic(), sl.SGD(0.2), QUICK),
+        (logistic(), sl.SGD(0.2), QUICK | {"t_max": 0.8}),
+        (square, sl.SGD(0.2), QUICK | {"metrics": {"margin": lambda r, r_star, z: r * r_star}}),
+    ]
+    found = in_order(calls, joint=True)
+    assert set(batches) == {1}
+    for ours, (problem, algorithm, options) in zip(found, calls, strict=True):
+        alike(ours, sl.solve(problem, algorithm, **options), ROUNDING)
+    assert "test_margin" in found[-1]
+
+
+def test_one_diverges():
+    """It ends where it ends alone; the others go on."""
+    problem = logistic(loss=sl.Square(), labels=sl.Linear())
+    taus = (0.2, 6.0, 0.3)
+    options = {"t_max": 14.0, "samples": 4096, "dt": 0.2, "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sl.DivergenceWarning)
+        found = in_order([(problem, sl.SGD(tau), options) for tau in taus], joint=True)
+        alone = [sl.solve(problem, sl.SGD(tau), **options) for tau in taus]
+    assert [part.about["status"] for part in found] == ["complete", "diverged", "complete"]
+    assert len(found[1].time) == len(alone[1].time) < len(alone[0].time)
+    for i in (0, 2):
+        alike(found[i], alone[i], ROUNDING)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_errors_are_answers(together):
+    """A call that is refused, and one that runs away, come back as what they raise."""
+    calls = [
+        (logistic(), sl.SGD(0.2), QUICK),
+        (logistic(), sl.SGD(0.2), QUICK | {"samples": -1}),
+        (logistic(sample_ratio=3.0), sl.SGD(0.2), QUICK),
+    ]
+    found = in_order([*calls, (logistic(), sl.SGD(0.2), {"nonsense": 1})], joint=together, most=3)
+    assert isinstance(found[1], sl.InputError)
+    assert "samples" in str(found[1])
+    assert isinstance(found[3], TypeError)
+    for i in (0, 2):
+        assert found[i].about["status"] == "complete"
+
+
+@pytest.mark.parametrize("failure", [MemoryError, ValueError])
+def test_a_batch_that_fails_goes_in_smaller_ones(failure, monkeypatch):
+    """Down to single calls, to the last bit; told, unless it is memory that is missing."""
+    real = joint._begin
+
+    def failing(layout, points):
+        raise failure("no room")
+
+    monkeypatch.setattr(joint, "_begin", failing)
+    calls = [(*point, QUICK) for point in POINTS["SGD"]]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = in_order(calls, joint=True)
+    assert bool([w for w in told if "one program" in str(w.message)]) == (failure is ValueError)
+    monkeypatch.setattr(joint, "_begin", real)
+    for ours, (problem, algorithm, options) in zip(found, calls, strict=True):
+        alike(ours, sl.solve(problem, algorithm, **options), ROUNDING)
+
+
+def test_too_large_for_memory(monkeypatch, batches):
+    """Where not all fit at once, fewer are marched at a time."""
+    calls = [(*point, QUICK | {"seed": seed}) for point in POINTS["SGD"] for seed in (0, 1, 2)]
+    monkeypatch.setattr(joint, "_bytes", lambda asked: 1.0)
+    room = SimpleNamespace(lack=lambda needed: "it is full" if needed > 5 else "")
+    monkeypatch.setattr(joint, "machine", room)
+    found = in_order(calls, joint=True)
+    assert all(part.about["status"] == "complete" for part in found)
+    assert set(batches) == {9, 2, 1}  # nine do not fit, two do, and one is left
+
+
+def test_waves():
+    """No more than `most` at a time; nothing for no calls."""
+    calls = [(logistic(sample_ratio=1.0 + i), sl.SGD(0.2), QUICK) for i in range(3)]
+    assert len(in_order(calls, joint=True, most=2)) == 3
+    assert list(solve_many([])) == []
+    with pytest.raises(sl.InputError, match="most"):
+        list(solve_many(calls, 0))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_abandoned(together):
+    """Whoever stops listening leaves no thread behind."""
+    before = threading.active_count()
+    calls = [(*point, QUICK) for point in POINTS["SGD"]]
+    answers = solve_many(calls, joint=together, progress=False)
+    next(answers)
+    answers.close()
+    assert threading.active_count() == before
+
+
+def test_sizes():
+    """Few, rising from one, the largest at least as asked and at most a quarter more."""
+    for most in range(1, 300):
+        found = sizes(most)
+        assert found[0] == 1
+        assert found == sorted(set(found))
+        assert len(found) <= 4
+        assert most <= found[-1] <= 1.25 * most
+
+
+def attending(meeting, count, body):
+    """Run `body(i)` in so many threads of a meeting; what each returned or raised."""
+    out = [None] * count
+
+    def run(i):
+        with meeting.attended():
+            try:
+                out[i] = body(i)
+            except BaseException as error:
+                out[i] = error
+
+    meeting.expect(count)
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    return out
+
+
+def test_meeting_waits_for_all_who_are_there():
+    """Threads that end early, or come with other work, hold up nobody; each gets its own."""
+    seen = []
+
+    def double(items):
+        seen.append(len(items))
+        return [2 * item for item in items]
+
+    def body(i):
+        total = 0
+        for turn in range(i % 4):
+            total += meet(double, lambda turn=turn: turn % 2, 10 * i + turn)
+        return total
+
+    out = attending(Meeting(True, (1, 8, 64)), 50, body)
+    assert out == [sum(2 * (10 * i + turn) for turn in range(i % 4)) for i in range(50)]
+    assert len(seen) <= 4  # first turn: 37 in one; then 25 and 12 …
+    assert sum(seen) == sum(i % 4 for i in range(50))
+
+
+def test_dismissed_threads_leave():
+    """Ctrl-C: one never comes to wait, and the others go."""
+    meeting = Meeting(True, (1, 8))
+    release = threading.Event()
+
+    def body(i):
+        if i == 0:
+            threading.Timer(0.1, meeting.dismiss).start()
+            release.wait(0.3)
+            return "late"
+        return meet(lambda items: items, lambda: 0, i)
+
+    out = attending(meeting, 4, body)
+    assert out[0] == "late"
+    assert all(isinstance(part, Dismissed) for part in out[1:])
+
+
+def test_work_that_exits_answers_all():
+    """Even what no one should raise does not leave others waiting."""
+
+    def leave(items):
+        raise SystemExit
+
+    out = attending(Meeting(True, (1, 8)), 4, lambda i: meet(leave, lambda: 0, i))
+    assert all(isinstance(part, SystemExit) for part in out)
+
+
+def test_work_is_done_under_the_settings_of_those_who_wait():
+    """Whoever does it: precision is a matter of threads."""
+
+    def of(items):
+        return [str(jnp.asarray(np.float64(item)).dtype) for item in items]
+
+    def body(i):
+        with jax.enable_x64(i % 2 == 0):
+            return meet(of, lambda: 0, i)
+
+    assert attending(Meeting(True, (1, 8)), 4, body) == ["float64", "float32"] * 2
+
+
+def test_shared_values_are_pushed_out(monkeypatch):
+    """The oldest go when there is no room."""
+    monkeypatch.setattr(_together.machine, "memory", lambda: 16.0 * 2500)
+    made = []
+
+    def value(i):
+        made.append(i)
+        return np.zeros(1000, np.uint8)
+
+    def body(_):
+        for i in (0, 1, 0, 2, 1):
+            shared(lambda i=i: i, lambda i=i: value(i))
+
+    attending(Meeting(False), 1, body)
+    assert made == [0, 1, 2, 1]
+    body(0)
+    assert made[4:] == [0, 1, 0, 2, 1]  # outside a meeting nothing is kept
+
+
+def test_plain_numbers_stay_plain():
+    """A number takes the precision of what it meets, also side by side."""
+    with jax.enable_x64(True):
+        items = [({"a": 1.5 + i, "n": 2}, np.ones(3, np.float32)) for i in range(3)]
+        found = _together.mapped(lambda numbers, x: x * numbers["a"] ** numbers["n"], items)
+        assert [part.dtype for part in found] == [np.float32] * 3
+        np.testing.assert_allclose([part[0] for part in found], [(1.5 + i) ** 2 for i in range(3)], rtol=1e-6)
+        strong = _together.mapped(lambda a, x: a * x, [(np.float64(i), np.ones(2, np.float32)) for i in (1, 2)])
+        assert strong[0].dtype == jnp.float64
+
+
+INTERRUPTED = """
+import _thread, threading, sys
+import sgdlimit as sl
+from sgdlimit.dmft.batching import solve_many
+problem = sl.Problem(loss=sl.Square(), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5))
+calls = [(problem, sl.SGD(0.1 + i / 100), {"t_max": 200.0, "tol": 1e-4}) for i in range(8)]
+threading.Timer(3.0, _thread.interrupt_main).start()
+try:
+    list(solve_many(calls, joint=sys.argv[1] == "joint"))
+except KeyboardInterrupt:
+    print("stopped", threading.active_count())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["joint", "apart"])
+def test_interrupt(how):
+    """Ctrl-C ends work of minutes within seconds, and all its threads."""
+    begin = time.perf_counter()
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED, how], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.startswith("stopped 1"), ended.stderr
+    assert time.perf_counter() - begin < 40
+
+
+@pytest.mark.slow
+def test_fifty_at_once():
+    """Fifty points, each as alone."""
+    points = [(logistic(sample_ratio=1.0 + i / 20), sl.SGD(0.1 + i / 200)) for i in range(50)]
+    found = in_order([(*point, QUICK) for point in points], joint=False, most=50)
+    for ours, point in zip(found, points, strict=True):
+        same_bits(ours, sl.solve(*point, **QUICK))
+
+
+def test_batching_is_for_gpus(monkeypatch):
+    """Left open, marches are put together on all but CPUs."""
+    seen = []
+
+    def spied(calls, numbers, workers, together):
+        seen.append((workers, together))
+        return iter(())
+
+    monkeypatch.setattr(batching, "_wave", spied)
+    list(solve_many([None] * 300, progress=False))
+    monkeypatch.setattr(batching.jax, "default_backend", lambda: "gpu")
+    list(solve_many([None] * 300, progress=False))
+    assert seen[0][1] is False
+    assert seen[1:] == [(100, True)] * 3
