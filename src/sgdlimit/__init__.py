@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from .results import Runs, Solution, load
     from .simulation import simulate, simulate_on_data
-    from .sweep import Sweep, plan_sweep, sweep
+    from .sweep import Sweep, best_time, critical_line, plan_sweep, refine, sweep
 
 __all__ = [
     "SGD",
@@ -103,7 +103,9 @@ __all__ = [
     "UnreliableWarning",
     "VectorField",
     "__version__",
+    "best_time",
     "compare",
+    "critical_line",
     "design",
     "grid",
     "least_squares",
@@ -113,6 +115,7 @@ __all__ = [
     "plan",
     "plan_sweep",
     "plot",
+    "refine",
     "simulate",
     "simulate_on_data",
     "solve",
