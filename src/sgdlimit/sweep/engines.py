@@ -13,7 +13,15 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures import BrokenExecutor as Broken
 from typing import Any, NamedTuple
 
@@ -134,9 +142,7 @@ def _stop(pool: ProcessPoolExecutor) -> None:
 
 def _refuse_children() -> None:
     """A script without a guard runs again in every worker, and would start workers of its own."""
-    if multiprocessing.parent_process() is not None and getattr(
-        multiprocessing.current_process(), "_inheriting", False
-    ):
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
         why = 'a worker began to run the script anew; call sweep under `if __name__ == "__main__":`'
         raise reject("executor", "a sweep inside a worker", why)
 
@@ -293,7 +299,6 @@ def _sent(client: Any, task: Task) -> Any:
 def _wait(running: dict[Any, Task]) -> None:
     """Until one is finished, or for a while: a lost one is seen in its status."""
     from distributed import wait as wait_for
-    from distributed.client import CancelledError
 
     with contextlib.suppress(TimeoutError, CancelledError):
         wait_for(list(running), timeout=POLL, return_when="FIRST_COMPLETED")
@@ -308,8 +313,6 @@ def _fetched(future: Any, task: Task) -> Outcome | None:
         return failed(task, f"{type(error).__name__}: {error}")
     if future.status != "finished":
         return None
-    from distributed.client import CancelledError
-
     try:
         return future.result()
     except (CancelledError, OSError):

@@ -121,8 +121,8 @@ def _changed(value: Any, changes: Any) -> Any:
         return changes.value
     if not changes:
         return value
-    if isinstance(value, Mapping):
-        return type(value)({**value, **{name: _changed(value.get(name), new) for name, new in changes.items()}})
+    if isinstance(value, dict):
+        return {**value, **{name: _changed(value.get(name), new) for name, new in changes.items()}}
     new = {name: _changed(getattr(value, name), change) for name, change in changes.items()}
     if "learning_rate" in new:  # stands for the temperature, which then is not given
         new = {"temperature": None, **new}

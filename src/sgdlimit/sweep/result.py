@@ -80,13 +80,12 @@ class Sweep:
         target = destination("path", path, flag("overwrite", overwrite))
         groups = dict(self.datasets) | ({} if self.comparison is None else {"comparison": self.comparison})
         import h5netcdf
-        import xarray
+        from xarray.backends import H5NetCDFStore
 
         memory = io.BytesIO()
         with h5netcdf.File(memory, "w") as file:
-            store = xarray.backends.H5NetCDFStore
             for group, dataset in groups.items():
-                dataset.dump_to_store(store(file, group=group, mode="a", autoclose=False))
+                dataset.dump_to_store(H5NetCDFStore(file, group=group, mode="a", autoclose=False))
             file.attrs["title"] = str(self.about.get("title", "a sweep by sgdlimit"))
         replace(target, seal(memory.getvalue()))
         return Path(path)

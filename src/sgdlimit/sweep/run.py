@@ -1,5 +1,6 @@
 """`sweep`: every point checked before any work, computed once, kept when it is finished."""
 
+import contextlib
 import datetime
 import json
 import random
@@ -108,49 +109,42 @@ def sweep(
 def _computed(job: Job, missing: list[Task], progress: bool | None) -> list[Block]:
     """Compute what is missing; what another sweep puts into the store meanwhile is taken from there."""
     store, blocks = job.store, []
+    others: list[str] = []
     drawn = done = failures = 0
-    left_to_others: list[str] = []
 
     def pending() -> Iterator[Task]:
         nonlocal drawn
         for task in missing:
             if store is not None and task.key in store:
-                left_to_others.append(task.key)
+                others.append(task.key)
                 bar.advance()
-                continue
-            drawn += 1
-            told()
-            yield task
+            else:
+                drawn += 1
+                told()
+                yield task
 
     def told() -> None:
-        at_once = drawn - done if job.engine.workers is None else min(drawn - done, job.engine.workers)
-        finished = len(job.tasks) - len(missing) + done + len(left_to_others)
-        bar.phase(f"{finished} of {len(job.tasks)} done, {at_once} running, {failures} failed")
+        running = drawn - done if job.engine.workers is None else min(drawn - done, job.engine.workers)
+        finished = len(job.tasks) - len(missing) + done + len(others)
+        bar.phase(f"{finished} of {len(job.tasks)} done, {running} running, {failures} failed")
 
-    with Progress("sweep", len(missing), progress) as bar, warnings.catch_warnings():
-        for kind in tasks.QUIET:
-            warnings.simplefilter("ignore", kind)
-        if store is None:
-            for task, outcome in job.engine.run(pending()):
-                blocks.append(block(task.key, outcome))
-                done, failures = done + 1, failures + _is_failed(outcome)
-                bar.advance()
-                told()
-            return blocks
-        with store.at_work() as alone:
-            if not alone:  # another sweep may walk through the same points: meet it seldom
-                random.shuffle(missing)
-            for number, (task, outcome) in enumerate(job.engine.run(pending()), 1):
-                if outcome.lasting:
-                    store.put(task, outcome)
-                blocks.append(block(task.key, outcome))
-                done, failures = done + 1, failures + _is_failed(outcome)
-                bar.advance()
-                told()
-                if number % FEW == 0:
-                    store.pack()
+    alone = contextlib.nullcontext(True) if store is None else store.at_work()
+    with Progress("sweep", len(missing), progress) as bar, tasks.quiet(), alone as undisturbed:
+        if not undisturbed:  # another sweep may walk through the same points: meet it seldom
+            random.shuffle(missing)
+        for task, outcome in job.engine.run(pending()):
+            if store is not None and outcome.lasting:
+                store.put(task, outcome)
+            blocks.append(block(task.key, outcome))
+            done, failures = done + 1, failures + _is_failed(outcome)
+            bar.advance()
+            told()
+            if store is not None and done % FEW == 0:
+                store.pack()
+        if store is not None:
             store.pack(FEW)
-        return blocks + list(store.load(left_to_others))
+            blocks += store.load(others)
+    return blocks
 
 
 def _is_failed(outcome: Outcome) -> bool:
@@ -206,7 +200,7 @@ def plan_sweep(
 ) -> Outline:
     """What `sweep` with the same arguments would do, and how long: the first and the last missing point are a pilot.
 
-    Of a `solve` to a tolerance only the first stage is run (`sl.plan`). Others are computed here, and kept in the store.
+    Of a `solve` to a tolerance only the first stage is run (`sl.plan`). Others are computed here, and stored.
     """
     job = _asked(
         problem, algorithm, over, listed=points, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed,
@@ -225,9 +219,7 @@ def _pilot(task: Task, store: Store | None) -> float:
     """Seconds of one point, beside compiling."""
     from ..dmft import plan
 
-    with warnings.catch_warnings():
-        for kind in tasks.QUIET:
-            warnings.simplefilter("ignore", kind)
+    with tasks.quiet():
         plain = {"tol", "variables", "replicas"}
         if all(kind == "solve" and plain.issuperset(options) for kind, options in task.calls):
             return plan(
@@ -264,7 +256,7 @@ def _asked(
         if given[name] not in words:
             raise reject(name, repr(given[name]), f"it must be {' or '.join(map(repr, words))}")
     retries = whole("retries", given["retries"], least=0, most=100, why="it must be a whole number from 0 to 100")
-    kinds = _kinds(given["kind"], options)
+    kinds = _kinds(given["kind"], options, algorithm)
     plan = points.grid(over) if listed is None else points.listed(listed)
     names = dict.fromkeys(name for kind in kinds for name in tasks.takes(kind))
     base = Setting(problem, algorithm, {})
@@ -287,6 +279,8 @@ def _asked(
         own_seed = given["seeds"] == "independent"
         final = given["keep"] == "final"
         made.append(tasks.make(setting.problem, setting.algorithm, calls, at, final, labels, seed, own_seed))
+        tasks.check_call(made[-1])
+    tasks.check_metrics(made[0])
     engine.check(made[0])
     about = {
         "title": f"sweep over {', '.join(plan.names)}",
@@ -316,9 +310,12 @@ def _times(given: dict[str, Any], paths: Mapping[str, points.Path]) -> np.ndarra
     return None
 
 
-def _kinds(kind: Any, options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is computed at a point, with its options; every option must be one of somebody's."""
-    own = kind if isinstance(kind, Mapping) else dict.fromkeys((kind,) if isinstance(kind, str) else _each(kind), {})
+def _kinds(kind: Any, options: dict[str, Any], algorithm: Algorithm) -> dict[str, dict[str, Any]]:
+    """What is computed at a point, with its options; every option must be one of somebody's.
+
+    Where an algorithm has a step of its own, `dt` is meant for the theory.
+    """
+    own = kind if isinstance(kind, Mapping) else {name: {} for name in _each(kind)}
     if not own:
         raise reject("kind", repr(kind), f"name at least one of {', '.join(KINDS)}")
     for name, said in own.items():
@@ -336,14 +333,18 @@ def _kinds(kind: Any, options: dict[str, Any]) -> dict[str, dict[str, Any]]:
         if not any(option in tasks.takes(name) for name in own):
             known = dict.fromkeys(name for kind in own for name in tasks.takes(kind))
             raise reject(option, options[option], f"unknown option; there are {', '.join(known)}")
-    return {
-        name: {**{key: value for key, value in options.items() if key in tasks.takes(name)}, **said}
-        for name, said in own.items()
+    stepping = ("dt",) if algorithm.rows is not None and len(own) > 1 else ()
+    given = {
+        name: [key for key in tasks.takes(name) if key in options and not (name == "simulate" and key in stepping)]
+        for name in own
     }
+    return {name: {**{key: options[key] for key in given[name]}, **said} for name, said in own.items()}
 
 
 def _each(kind: Any) -> tuple[Any, ...]:
-    """Several kinds, each once."""
+    """One kind, or several, each once."""
+    if isinstance(kind, str):
+        return (kind,)
     if not isinstance(kind, Sequence) or not all(isinstance(name, str) for name in kind):
         raise reject("kind", repr(kind), f"it must be {', '.join(KINDS)}, or several of them")
     for name in kind:

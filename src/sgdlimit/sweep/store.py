@@ -62,31 +62,26 @@ def block(key: str, outcome: Outcome) -> Block:
 class Store:
     """The folder `path`; it is made if its parent is there."""
 
-    def __init__(self, path: Any, make: bool = True) -> None:
+    def __init__(self, path: Any) -> None:
         if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
             raise reject("store", repr(path), "it must be the name of a folder, such as 'diagram'")
         self.folder = Path(path)
         self._loose, self._packed = self.folder / "points", self.folder / "packs"
-        self._open(make)
+        self._open()
         self._rows: dict[str, tuple[Path, int]] = {}
         """Pack and row of every packed point."""
         self._known: dict[Path, int] = {}
         """Packs that were looked into, with their size."""
         self._seen = -1
 
-    def _open(self, make: bool) -> None:
+    def _open(self) -> None:
         """Refuse what is no store, one of another version, and what cannot be written."""
         sign = self.folder / "store.json"
         if self.folder.exists() and not self.folder.is_dir():
             raise reject("store", self.folder, "it is no folder; name another")
-        if (
-            not sign.exists()
-            and self.folder.is_dir()
-            and any(not p.name.startswith(".") for p in self.folder.iterdir())
-        ):
+        there = self.folder.iterdir() if self.folder.is_dir() else ()
+        if not sign.exists() and any(not path.name.startswith(".") for path in there):
             raise reject("store", self.folder, "the folder holds other files; name a new one")
-        if not make and not sign.exists():
-            raise reject("store", self.folder, "there is no store; `sl.sweep(…, store=…)` makes one")
         if not self.folder.parent.is_dir():
             raise reject("store", self.folder, f"the folder {self.folder.parent} does not exist; create it first")
         try:

@@ -4,13 +4,14 @@
 single call, wherever it runs.
 """
 
+import contextlib
 import functools
 import hashlib
 import inspect
 import json
 import time as clock
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from .._fingerprint import digest
 from .._version import __version__
 from ..algorithms import Algorithm
 from ..comparison import compare
+from ..dmft import metrics as own
+from ..dmft.solver import Numbers, numbers
 from ..errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning, reject
 from ..problem import Problem
 from ..results import Result, Runs
@@ -44,7 +47,10 @@ def function(kind: str) -> Callable[..., Result]:
     from ..limits import least_squares, online
     from ..simulation import simulate
 
-    return dict(zip(KINDS, (solve, least_squares, online, simulate), strict=True))[kind]
+    known: dict[str, Callable[..., Result]] = {
+        "solve": solve, "least_squares": least_squares, "online": online, "simulate": simulate
+    }  # fmt: skip
+    return known[kind]
 
 
 @functools.cache
@@ -274,13 +280,49 @@ def check(kind: str, name: str) -> None:
         raise reject(name, "an option of a sweep", why)
 
 
+@functools.cache
+def _required(kind: str) -> tuple[str, ...]:
+    """Options without which a kind cannot be called."""
+    parameters = inspect.signature(function(kind)).parameters.values()
+    return tuple(p.name for p in parameters if p.default is p.empty and p.name not in NOT_HERE)
+
+
+def check_call(task: Task) -> None:
+    """Refuse options that cannot be right, whatever the problem."""
+    for kind, options in task.calls:
+        for name in _required(kind):
+            if name not in options:
+                raise reject(name, "nothing", f"sl.{kind} needs it")
+        if kind == "solve":
+            numbers(**{name: options[name] for name in Numbers._fields if name in options})
+
+
+def check_metrics(task: Task) -> None:
+    """Refuse averages of the user's that cannot be taken."""
+    for _, options in task.calls:
+        own.on_samples(task.problem, options.get("metrics"))
+        own.on_weights(task.problem, options.get("weight_metrics"))
+
+
 QUIET = (DivergenceWarning, ToleranceWarning, UnreliableWarning)
 """Warnings about single results: in a sweep `status` and `reason` of the point tell them."""
 
 
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No such warnings in this process, until the end."""
+    with warnings.catch_warnings():
+        _ignore()
+        yield
+
+
 @functools.cache
 def settle_down() -> None:
-    """In a worker process, once: what the points' status tells is not printed too."""
+    """In a process that does nothing else, once: none at all."""
+    _ignore()
+
+
+def _ignore() -> None:
     for kind in QUIET:
         warnings.simplefilter("ignore", kind)
 
