@@ -101,6 +101,17 @@ def test_failed_points_are_left_out_of_a_profile():
     assert line["temperature_interpolation_error"][2] > line["temperature_interpolation_error"][1]
 
 
+def test_a_jump_is_somewhere_between_two_points():
+    """From 0.1 to 2.0 at τ = δ/2: the level is close to one end, but the place is not."""
+    line = critical_line(
+        made(lambda ratio, tau, t: np.where(tau > ratio / 2, 2.0, 0.1), RATIOS, TEMPERATURES), "test_error", 1.9,
+        along="temperature",
+    )  # fmt: skip
+    bars = line["temperature_interpolation_error"]
+    assert np.all(np.abs(line["temperature"] - RATIOS / 2) < 3 * bars)
+    np.testing.assert_allclose(bars / line["temperature"], np.log(30) / 8 / np.sqrt(12))
+
+
 def test_first_and_last_of_several_crossings():
     wave = made(lambda ratio, tau, t: np.sin(3 * tau) + 0 * t, RATIOS, np.linspace(0.2, 4.0, 40))
     first, last = (
@@ -211,7 +222,7 @@ def test_best_time_at_the_ends_and_without_curves():
     falls = best_time(
         made(lambda ratio, tau, t: np.where(ratio < 0.7, np.nan, -t * (ratio - 1.5)), RATIOS, TEMPERATURES)
     )
-    assert list(falls["status"].values[:, 0]) == ["diverged", "at the start", "at the last time", "at the last time"]
+    assert list(falls["status"].values[:, 0]) == ["diverged", "lowest at the start", "lowest at the last time", "lowest at the last time"]
     np.testing.assert_array_equal(falls["best_time"].values[:, 0], [np.nan, 0.0, 10.0, 10.0])
     # a curve that ends early has the best time of what there is of it
     curve = made(lambda ratio, tau, t: np.where(t > 6, np.nan, (t - 4) ** 2), RATIOS, TEMPERATURES)

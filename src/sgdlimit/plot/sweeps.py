@@ -1,5 +1,6 @@
 """Diagrams of a sweep over two of its axes, and the lines in them."""
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -47,20 +48,14 @@ class Axis(NamedTuple):
         return cls(name, np.arange(len(values), dtype=float), [word.replace("inf", "∞") for word in words], False)
 
     def dress(self, tool: Any, set_scale: Any) -> None:
-        """Scale, ticks and label; a logarithmic axis of less than three decades has ticks at 1, 2, 5."""
-        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
-
+        """Scale, ticks and label."""
         tool.set_label_text(printed(self.name))
         if self.words:
             tool.set_ticks(self.at, self.words)
         if not self.log:
             return
         set_scale("log")
-        tool.set_minor_formatter(NullFormatter())
-        if self.at.max() < 1000 * self.at.min():
-            tool.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            tool.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            tool.set_minor_locator(NullLocator())
+        few(tool, self.at.min(), self.at.max())
 
     @property
     def edges(self) -> np.ndarray:
@@ -71,6 +66,17 @@ class Axis(NamedTuple):
         middle = (at[1:] + at[:-1]) / 2
         edges = np.concatenate([[2 * at[0] - middle[0]], middle, [2 * at[-1] - middle[-1]]])
         return np.exp(edges) if self.log else edges
+
+
+def few(tool: Any, low: float, high: float) -> None:
+    """Ticks of a logarithmic axis at 1, 2, 5, …, if it has less than three decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    tool.set_minor_formatter(NullFormatter())
+    if high < 1000 * low:
+        tool.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        tool.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        tool.set_minor_locator(NullLocator())
 
 
 def phase_diagram(
@@ -116,10 +122,15 @@ def phase_diagram(
     axes.patch.set(**MISSING)
     across.dress(axes.xaxis, axes.set_xscale)
     up.dress(axes.yaxis, axes.set_yscale)
-    axes.figure.colorbar(drawn, ax=axes, label=printed(variable) + (f"  ({_typeset(when)})" if when else ""))
+    bar = axes.figure.colorbar(drawn, ax=axes, label=printed(variable) + (f"  ({_typeset(when)})" if when else ""))
+    if log:
+        few(bar.ax.yaxis, norm.vmin, norm.vmax)
     _mark(axes, dataset, across, up)
     for index, (label, line) in enumerate(given.items()):
         critical_line(line, axes=axes, x=names[0], label=label, colour=COLOURS[(index + 1) % len(COLOURS)])
+    corners = drawn.get_coordinates()
+    axes.set_xlim(corners[0, 0, 0], corners[-1, -1, 0])
+    axes.set_ylim(corners[0, 0, 1], corners[-1, -1, 1])
     if axes.get_legend_handles_labels()[0]:
         axes.legend(
             fontsize="x-small", frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=1
@@ -207,7 +218,10 @@ def _two(dataset: Any, x: Any, y: Any) -> tuple[str, str]:
 def _norm(finite: np.ndarray, limits: Any, log: bool) -> Any:
     from matplotlib.colors import LogNorm, Normalize
 
-    low, high = (finite.min(), finite.max()) if limits is None else limits
+    shown = finite[finite > 0] if log else finite  # others have no colour, and are hatched
+    if not len(shown):
+        raise reject("log_value", True, "no value is positive; leave it out")
+    low, high = (shown.min(), shown.max()) if limits is None else limits
     if not low <= high or (log and low <= 0):
         raise reject("limits", (low, high), "colours go from low to high, both positive for logarithmic ones")
     return LogNorm(low, high) if log else Normalize(low, high)
@@ -215,6 +229,7 @@ def _norm(finite: np.ndarray, limits: Any, log: bool) -> Any:
 
 def _levels(contours: Any, finite: np.ndarray, log: bool) -> np.ndarray:
     """Values of the contours: those given, or so many round ones."""
+    finite = finite[finite > 0] if log else finite
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     if np.ndim(contours):
@@ -222,18 +237,24 @@ def _levels(contours: Any, finite: np.ndarray, log: bool) -> np.ndarray:
     count = whole("contours", contours, least=0, why="it must be a whole number ≥ 0, or a list of values")
     if not count:
         return np.empty(0)
-    locator = LogLocator(numticks=count + 2) if log else MaxNLocator(count + 1)
-    levels = np.asarray(locator.tick_values(finite.min(), finite.max()))
-    return levels[(levels > finite.min()) & (levels < finite.max())]
+    low, high = finite.min(), finite.max()
+    subs = (1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)
+    locator = LogLocator(subs=subs, numticks=count + 2) if log else MaxNLocator(count + 1)
+    levels = np.asarray(locator.tick_values(low, high))
+    return levels[(levels > low) & (levels < high)]
 
 
 def _cells(axes: Any, dataset: Any, value: Any, names: tuple[str, str], norm: Any, levels: np.ndarray) -> Any:
     """A grid: one cell a point. Both axes, the cells and the contours."""
+    from matplotlib.colors import LogNorm
+
     across, up = (Axis.of(dataset, name) for name in names)
     table = value.isel({dim: 0 for dim in value.dims if dim not in names}).transpose(*names[::-1])
     order = np.ix_(np.argsort(up.at), np.argsort(across.at))
     across, up = across._replace(at=np.sort(across.at)), up._replace(at=np.sort(up.at))
     shown = np.ma.masked_invalid(np.asarray(table, dtype=float)[order])
+    if isinstance(norm, LogNorm):
+        shown = np.ma.masked_less_equal(shown, 0.0)
     cells = axes.pcolormesh(across.edges, up.edges, shown, norm=norm, cmap=COLOURMAP, rasterized=True)
     contour = None
     if len(levels) and min(shown.shape) > 1:
@@ -250,8 +271,8 @@ def _triangles(axes: Any, dataset: Any, value: Any, names: tuple[str, str], norm
     across, up = (
         Axis(name, np.asarray(dataset[name], dtype=float), [], log) for name, log in zip(names, square.log, strict=True)
     )
-    values = np.asarray(value, dtype=float)
     log = isinstance(norm, LogNorm)
+    values = np.asarray(value.where(value > 0) if log else value, dtype=float)
     edges = np.linspace(0.0, 1.0, PIXELS + 1)
     middle = (edges[1:] + edges[:-1]) / 2
     surface = LinearNDInterpolator(mesh.delaunay, np.log(values) if log else values)
@@ -290,5 +311,5 @@ def _unwell(dataset: Any, x: str, y: str) -> Iterator[tuple[str, np.ndarray, np.
         places = np.nonzero(words == word)
         said = set() if reason is None else set(np.asarray(reason)[places])
         common = said.pop() if len(said) == 1 else ""
-        label = f"{word}: {common}" if common and common != word else str(word)
-        yield label[:REASON], places[0], places[-1]
+        label = common if common.startswith(word) else f"{word}: {common}" if common else word
+        yield textwrap.shorten(label, REASON, placeholder=" …"), places[0], places[-1]

@@ -15,6 +15,8 @@ VALUES = 33
 """Of the other axis, at which a line through scattered points is looked for."""
 FLAT = 0.1
 """A curve is not believed to be flatter at a crossing than this share of the mean slope between the neighbours."""
+JUMP = 3.0
+"""A slope so many times that of both neighbours is taken for a jump."""
 STEPS = 1025
 """Places along the axis at which triangles are cut."""
 
@@ -119,11 +121,23 @@ def _crossing(u: np.ndarray, gap: np.ndarray, error: np.ndarray, which: str) -> 
     if not len(brackets):
         return _none(gap, np.all(known))
     i = int(brackets[0 if which == "first" else -1])
-    place, width = _root(u, gap, i), u[i + 1] - u[i]
+    place = _root(u, gap, i)
+    return Crossing(place, _propagated(place, u, gap, error, i), _between(place, u, gap, i), len(brackets))
+
+
+def _between(place: float, u: np.ndarray, gap: np.ndarray, i: int) -> float:
+    """How far a root may be off because it lies between points: what leaving out every other point says.
+
+    Where a profile jumps, or has no neighbours, all that is known is that the root is between the two.
+    """
+    bound = float(UNIFORM * (u[i + 1] - u[i]))
+    slopes = np.abs(np.diff(gap) / np.diff(u))
+    beside = [slopes[j] for j in (i - 1, i + 1) if 0 <= j < len(slopes)]
+    if slopes[i] > JUMP * max(beside, default=0.0):
+        return bound
     thinner = [_nearest_root(u[start::2], gap[start::2], place) for start in (0, 1)]
     moved = [abs(other - place) for other in thinner if np.isfinite(other)]
-    between = min(SECOND * max(moved), UNIFORM * width) if moved else UNIFORM * width
-    return Crossing(place, _propagated(place, u, gap, error, i), between, len(brackets))
+    return min(bound, SECOND * max(moved)) if moved else bound
 
 
 def _none(gap: np.ndarray, complete: Any) -> Crossing:

@@ -34,8 +34,8 @@ def best_time(sweep: Any, variable: str = "test_error", *, entry: Any = (0, 0)) 
     Both from the parabola through the lowest recorded value and its two neighbours. `best_time_stderr` is half the
     span of times whose value exceeds the lowest by no more than its error: any of them is as good, as far as is known;
     `best_time_interpolation_error` comes from the same curve without every other time.
-    Returns a dataset over the axes of the sweep, with `status`: that of the point, or "at the last time" where the
-    curve still falls (then train longer), or "at the start" where training never helps.
+    Returns a dataset over the axes of the sweep, with `status`: that of the point, or "lowest at the last time" where the
+    curve still falls (then train longer), or "lowest at the start" where training never helps.
     """
     import xarray
 
@@ -79,7 +79,7 @@ def _stop(t: np.ndarray, value: np.ndarray, error: np.ndarray) -> Stop:
     i = int(np.argmin(value))
     if i in (0, len(t) - 1):
         span = _span(t, value, value[i] + error[i])
-        return Stop(t[i], span, 0.0, value[i], error[i], "at the start" if i == 0 else "at the last time")
+        return Stop(t[i], span, 0.0, value[i], error[i], "lowest at the start" if i == 0 else "lowest at the last time")
     time, low, bend = _vertex(t[i - 1 : i + 2], value[i - 1 : i + 2])
     between = UNIFORM * (t[i + 1] - t[i - 1]) / 2
     if 2 <= i < len(t) - 2:
