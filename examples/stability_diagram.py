@@ -13,6 +13,7 @@ import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
+import xarray
 
 import sgdlimit as sl
 from sgdlimit.limits.stability import largest_stable
@@ -33,17 +34,16 @@ def told(title, line):
 
 def main(output):
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.4, 4.6), layout="constrained")
-    over = {"sample_ratio": np.geomspace(0.25, 8.0, 13), "temperature": np.linspace(0.2, 3.4, 17)}
+    over = {"sample_ratio": np.geomspace(0.25, 8.0, 13), "temperature": np.linspace(1.0, 3.0, 21)}
     square = sl.sweep(SQUARE, sl.SGF(1.0), over=over, kind="least_squares", t_max=T_MAX)
     unstable = sl.critical_line(square, "status", "diverged", along="temperature")
     useless = sl.critical_line(square, "train_loss", START["square"], along="temperature")
-    sl.plot.phase_diagram(
-        square, "train_loss", axes=left, lines={"boundary of divergence": unstable, "no better than the start": useless}
-    )
     exact = [largest_stable(SQUARE, ratio) for ratio in over["sample_ratio"]]
-    left.plot(over["sample_ratio"], exact, "k--", lw=1.4, label="largest stable temperature, exact", zorder=5)
-    left.legend(*left.get_legend_handles_labels(), fontsize="x-small", frameon=False, loc="lower left", bbox_to_anchor=(0, 1))
-    told("square loss, boundary of divergence", unstable.assign(reason=("sample_ratio", [f"(exact {e:.3g})" for e in exact])))
+    known = xarray.Dataset({"temperature": ("sample_ratio", exact)}, unstable.coords, {"along": "temperature"})
+    lines = {"no better than the start": useless, "boundary of divergence": unstable, "largest stable, exact": known}
+    sl.plot.phase_diagram(square, "train_loss", axes=left, lines=lines, contours=0)
+    told("square loss, boundary of divergence", unstable)
+    print("  exact: " + ", ".join(f"{limit:.3g}" for limit in exact))
     told("square loss, no better than the start", useless)
 
     hotter = {"sample_ratio": np.geomspace(0.5, 8.0, 6), "temperature": np.geomspace(2.0, 32.0, 7)}

@@ -118,7 +118,7 @@ def phase_diagram(
     draw = _triangles if "point" in dataset.dims else _cells
     across, up, drawn, contour = draw(axes, dataset, value, names, norm, levels)
     if contour is not None:
-        axes.clabel(contour, fmt="%g", fontsize="x-small")
+        axes.clabel(contour, fmt=_short, fontsize="x-small")
     axes.patch.set(**MISSING)
     across.dress(axes.xaxis, axes.set_xscale)
     up.dress(axes.yaxis, axes.set_yscale)
@@ -194,6 +194,12 @@ def _labelled(lines: Any, names: tuple[str, str]) -> dict[str, Any]:
                 "lines", label, f"it runs over {' and '.join(_line(line))}, the diagram over {' and '.join(names)}"
             )
     return dict(lines)
+
+
+def _short(value: float) -> str:
+    """'0.25', '1000', '$10^{6}$'."""
+    size = np.log10(abs(value)) if value else 0.0
+    return f"{value:g}" if -4 <= size < 5 or size % 1 else f"$10^{{{size:g}}}$"
 
 
 def _typeset(when: str) -> str:
