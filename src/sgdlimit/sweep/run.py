@@ -139,8 +139,6 @@ def _computed(job: Job, missing: list[Task], progress: bool | None) -> list[Bloc
             done, failures = done + 1, failures + _is_failed(outcome)
             bar.advance()
             told()
-            if store is not None and done % FEW == 0:
-                store.pack()
         if store is not None:
             store.pack(FEW)
             blocks += store.load(others)

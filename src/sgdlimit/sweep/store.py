@@ -2,8 +2,8 @@
 
     store.json          what the folder is, and the numerical version of its points
     points/HASH.npz     points just finished, one file each, written whole or not at all
-    packs/NAME.nc       netCDF-4 files of many points: a dimension `point`; in the group `point` their hashes, inputs
-                        and values along the axes; in the group of a kind (`solve`, …) its variables
+    packs/NAME.nc       netCDF-4 files of many points: a dimension `point`, along it their hashes (`key`), all that went
+                        in (`inputs`, JSON) and the values along the axes; in the group of a kind its variables
 
 Only the process that called `sweep` writes. A point is put down once, under the hash of its inputs. Now and then loose
 points are packed, under a lock: the pack first, then the loose files go, so that a kill at any moment loses nothing,
@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -73,6 +74,7 @@ class Store:
         self._known: dict[Path, int] = {}
         """Packs that were looked into, with their size."""
         self._seen = -1
+        self._written = 0
 
     def _open(self) -> None:
         """Refuse what is no store, one of another version, and what cannot be written."""
@@ -91,7 +93,7 @@ class Store:
                 files.replace(sign, json.dumps(about, indent=1).encode(), "store")
             for folder in (self._loose, self._packed):
                 folder.mkdir(exist_ok=True)
-            trial = self._loose / f".trial-{os.getpid()}"
+            trial = self._loose / f".trial-{secrets.token_hex(8)}"
             files.replace(trial, b"\0" * TRIAL, "store")
             trial.unlink()
         except OSError as error:
@@ -144,7 +146,7 @@ class Store:
                     why = "this file of the store is damaged; delete it, and its points are computed again"
                     raise reject("store", path, why)
                 with _reading(path) as pack:
-                    for row, key in enumerate(_strings(pack["point/key"][...])):
+                    for row, key in enumerate(_strings(pack["key"][...])):
                         self._rows[key] = (path, row)
                 self._known[path] = size
         self._seen = changed
@@ -158,6 +160,9 @@ class Store:
         words = np.frombuffer(json.dumps(about, default=str).encode(), np.uint8)
         np.savez(content, allow_pickle=False, about=words, **outcome.arrays)  # pyright: ignore[reportArgumentType]
         files.replace(self._file(task.key), content.getvalue(), "store")
+        self._written += 1
+        if self._written % max(LOOSE // 4, 1) == 0:
+            self.pack(LOOSE)
 
     def load(self, keys: Iterable[str]) -> Iterator[Block]:
         """Points, those of a pack together, in any order; those that are not there, or damaged, are left out."""
@@ -176,7 +181,7 @@ class Store:
         for path, rows in packs.items():
             yield _read_pack(path, sorted(rows))
 
-    def pack(self, least: int = LOOSE) -> None:
+    def pack(self, least: int) -> None:
         """Put loose points together, if there are so many and nobody else is at it."""
         if len(self._files()) < least:
             return
@@ -294,10 +299,10 @@ def _netcdf(keys: list[str], points: list[_Point]) -> bytes:
             kind = text if values.dtype.kind == "U" else values.dtype
             file.create_variable(name, ("point", *axes), kind)[...] = written
 
-        write("point/key", np.asarray(keys))
-        write("point/inputs", np.asarray([json.dumps(point.inputs) for point in points]))
+        write("key", np.asarray(keys))
+        write("inputs", np.asarray([json.dumps(point.inputs) for point in points]))
         for axis in first.labels:
-            write(f"point/{axis}", np.asarray([point.labels[axis] for point in points]))
+            write(axis, np.asarray([point.labels[axis] for point in points]))
         for name, axes in first.dims.items():
             write(name, np.stack([point.arrays[name] for point in points]), *axes)
     return memory.getvalue()
@@ -306,16 +311,13 @@ def _netcdf(keys: list[str], points: list[_Point]) -> bytes:
 def _read_pack(path: Path, rows: list[int]) -> Block:
     """Some points of a pack."""
     with _reading(path) as pack:
-        arrays, dims, keys = {}, {}, []
+        arrays, dims = {}, {}
+        keys = _strings(pack["key"][...])[rows].tolist()
         for group in pack.groups:
             for name, variable in pack[group].variables.items():
                 whole = variable[...]
-                values = _strings(whole) if whole.dtype.kind in "OSU" else whole
-                if group == "point":
-                    keys = [str(key) for key in values[rows]] if name == "key" else keys
-                else:
-                    arrays[f"{group}/{name}"] = values[rows]
-                    dims[f"{group}/{name}"] = tuple(map(str, variable.dimensions[1:]))
+                arrays[f"{group}/{name}"] = (_strings(whole) if whole.dtype.kind in "OSU" else whole)[rows]
+                dims[f"{group}/{name}"] = tuple(map(str, variable.dimensions[1:]))
     return Block(keys, arrays, dims)
 
 
