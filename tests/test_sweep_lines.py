@@ -222,7 +222,12 @@ def test_best_time_at_the_ends_and_without_curves():
     falls = best_time(
         made(lambda ratio, tau, t: np.where(ratio < 0.7, np.nan, -t * (ratio - 1.5)), RATIOS, TEMPERATURES)
     )
-    assert list(falls["status"].values[:, 0]) == ["diverged", "lowest at the start", "lowest at the last time", "lowest at the last time"]
+    assert list(falls["status"].values[:, 0]) == [
+        "diverged",
+        "lowest at the start",
+        "lowest at the last time",
+        "lowest at the last time",
+    ]
     np.testing.assert_array_equal(falls["best_time"].values[:, 0], [np.nan, 0.0, 10.0, 10.0])
     # a curve that ends early has the best time of what there is of it
     curve = made(lambda ratio, tau, t: np.where(t > 6, np.nan, (t - 4) ** 2), RATIOS, TEMPERATURES)

@@ -1,10 +1,14 @@
 """Phase diagrams, lines and small multiples: what is drawn is what is in the arrays."""
 
+import re
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray
 from matplotlib.colors import LogNorm
+from problems import square
 
 import sgdlimit as sl
 from sgdlimit.sweep.lines import critical_line
@@ -231,3 +235,27 @@ def test_multiples_refuse(diagram):
     ):
         with pytest.raises(sl.InputError, match=wrong):
             sl.plot.multiples(dataset, **words)
+
+
+def test_a_second_kind_is_drawn_as_points_over_the_first():
+    over = {"sample_ratio": [1.0, 4.0], "temperature": [0.2, 0.8]}
+    kind = {"least_squares": {}, "simulate": {"dim": 60, "trials": 4}}
+    found = sl.sweep(square(), sl.SGD(0.3), over=over, kind=kind, times=[0.0, 1.0, 2.0])
+    table = sl.plot.multiples(found, "train_error")
+    for j, ax in enumerate(table[0]):
+        lines = [line for line in ax.get_lines() if line.get_linestyle() == "-"]
+        points = [line for line in ax.get_lines() if line.get_marker() == "o"]
+        for k, (line, point) in enumerate(zip(lines, points, strict=True)):
+            np.testing.assert_array_equal(line.get_ydata(), found["least_squares"]["train_error"][j, k])
+            np.testing.assert_array_equal(point.get_ydata(), found["simulate"]["train_error"][j, k])
+            assert line.get_color() == pytest.approx(point.get_color())
+
+
+def test_blocks_of_the_page_on_phase_diagrams_run(tmp_path, monkeypatch):
+    page = Path(__file__).parent.parent / "docs" / "phase_diagrams.md"
+    monkeypatch.chdir(tmp_path)
+    found = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S)
+    assert len(found) > 4
+    namespace: dict = {}
+    for block in found:
+        exec(compile(block, page.name, "exec"), namespace)

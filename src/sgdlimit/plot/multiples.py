@@ -32,21 +32,25 @@ def multiples(
     """Draw curves of a sweep on a grid, one column a value of one axis, one row a value of another.
 
     columns: the first axis by default; rows: none by default. An axis that remains is told by colours. Bands are two
-    errors on either side. A point without a curve is named in its panel, with how it ended. Returns the axes, an array
-    of rows and columns.
+    errors on either side. A point without a curve is named in its panel, with how it ended. Of a sweep of several kinds
+    the first is drawn as lines, others as points with bars. Returns the axes, an array of rows and columns.
     """
-    dataset = dataset_of(sweep)
+    datasets = list(getattr(sweep, "datasets", {"": dataset_of(sweep)}).values())
+    dataset = datasets[0]
     names = chosen(variables)
     across, down, hue = _roles(dataset, columns, rows)
-    found = [curves(dataset, name, entry) for name in names]
-    for name, (value, _) in zip(names, found, strict=True):
+    found = [[curves(kind, name, entry) for name in names] for kind in datasets]
+    for name, (value, _) in zip(names, found[0], strict=True):
         if "time" not in value.dims:
             raise reject("variables", name, 'the sweep keeps one time only; sweep with keep="curves"')
     shape = (dataset.sizes[down] if down else 1, dataset.sizes[across])
     table = _panels(axes, shape)
     for (i, j), ax in np.ndenumerate(table):
         at = {across: j, **({down: i} if down else {})}
-        _panel(ax, dataset.isel(at), [(v.isel(at), e.isel(at)) for v, e in found], hue)
+        lines, *others = ([(v.isel(at), e.isel(at)) for v, e in kind] for kind in found)
+        _panel(ax, dataset.isel(at), lines, hue)
+        for kind in others:
+            _points(ax, kind, hue)
         if i == 0:
             ax.set_title(valued(across, _value(dataset, across, j)), fontsize="small")
         if i == len(table) - 1:
@@ -127,6 +131,17 @@ def _panel(ax: Any, dataset: Any, found: list[Any], hue: str | None) -> None:
     ax.text(
         0.98, 0.98, "\n".join(missing), transform=ax.transAxes, ha="right", va="top", fontsize="x-small", color="0.4"
     )
+
+
+def _points(ax: Any, found: list[Any], hue: str | None) -> None:
+    """Another kind of the same sweep: points with bars, at some ten times."""
+    for value, error in found:
+        time = np.asarray(value["time"], dtype=float)
+        every = max(1, len(time) // 10)
+        for k, colour in enumerate(_colours(value.sizes[hue] if hue else 1)):
+            v, e = (np.asarray(part.isel({hue: k} if hue else {}).squeeze(), dtype=float) for part in (value, error))
+            style = {"color": colour, "fmt": "o", "ms": 2.5, "elinewidth": 0.8}
+            ax.errorbar(time[::every], v[::every], SIGMAS * e[::every], **style)
 
 
 def _handles(dataset: Any, names: tuple[str, ...], hue: str | None) -> list[Any]:

@@ -22,6 +22,8 @@ MARKS = ("x", "+", "1", "2", "3", "4")
 REASON = 60
 """Letters of a reason in the legend."""
 CONTOUR: dict[str, Any] = {"colors": "black", "linewidths": 0.6, "alpha": 0.7}
+COUNTED = 8
+"""Whole numbers along an axis that all have a tick."""
 PIXELS = 200
 """Along each axis, of a picture of triangles."""
 SIGMAS = 2.0
@@ -52,6 +54,8 @@ class Axis(NamedTuple):
         tool.set_label_text(printed(self.name))
         if self.words:
             tool.set_ticks(self.at, self.words)
+        elif not self.log and len(self.at) <= COUNTED and np.all(self.at % 1 == 0):
+            tool.set_ticks(self.at)
         if not self.log:
             return
         set_scale("log")
