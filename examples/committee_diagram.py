@@ -10,6 +10,7 @@ stays at 0.535. SGD at d = 600 agrees at δ = 2, m = 3.
 """
 
 import sys
+from typing import Any
 
 import jax
 import matplotlib.pyplot as plt
@@ -42,7 +43,8 @@ def main(output):
     over = {"sample_ratio": RATIOS, "width": WIDTHS}
     diagram = sl.sweep(committee(2.0, 2), algorithm, over=over, times=times, **size)
     figure = plt.figure(figsize=(9.6, 6.6), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=(1.25, 1.0))
+    halves: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1.0))
+    above, below = halves
     errors = diagram.dataset
     errors = errors.assign(generalisation_gap=errors["test_error"] - errors["train_error"])
     for ax, name in zip(above.subplots(1, 2), ("test_error", "generalisation_gap"), strict=True):

@@ -2,7 +2,7 @@
 
 λ = 0, label noise of variance 0.25; exact limit, 16 × 15 points up to t = 64. Left: the time at which the test error is
 lowest; it grows with δ, from 0.5 to 5 at the lowest temperature, and with τ. Right: the test error there. It hardly
-depends on τ up to τ = 0.5: stopping makes up for the noise of SGD. Above the line the best time gains less than 1 % over
+depends on τ up to τ = 0.5: stopping makes up for the noise of SGD. Above the line the best time gains less than 1 % on
 not training at all; at δ = 8 that is τ = 1.62 ± 0.04, well below the largest stable temperature, τ = 2. SGD at d = 800
 agrees at three points.
 

@@ -127,7 +127,7 @@ def test_an_axis_in_any_order(diagram):
 def test_line_and_band_lie_on_the_diagram(diagram):
     line = critical_line(diagram, "test_error", 1.0, along="temperature")
     assert np.isfinite(line["temperature"]).sum() == 5
-    bars = 2 * np.hypot(line["temperature_stderr"], line["temperature_interpolation_error"]).values
+    bars = 2 * np.hypot(line["temperature_stderr"].values, line["temperature_interpolation_error"].values)
     for x in ("sample_ratio", "temperature"):
         ax = sl.plot.phase_diagram(diagram, "test_error", x=x, lines={"critical": line})
         assert words_of(ax)[-1] == "critical"

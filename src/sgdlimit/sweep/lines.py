@@ -29,7 +29,7 @@ class Crossing(NamedTuple):
     """From the errors of the values."""
     between: float
     """From the distance of the points."""
-    count: int
+    times: int
     """How often it crosses."""
     reason: str = ""
     """Why there is no place."""
@@ -75,7 +75,7 @@ def critical_line(
     gap = gap.transpose(..., axis)
     rows = (np.asarray(part).reshape(-1, len(x))[:, order] for part in (gap, error.transpose(*gap.dims)))
     one = _boundary if variable == "status" else _crossing
-    found = [one(u, *row, which) for row in zip(*rows, strict=True)]
+    found = [one(u, values, errors, which) for values, errors in zip(*rows, strict=True)]
     return _dataset(axis, found, log, words, {dim: dataset[dim] for dim in gap.dims if dim != axis})
 
 
@@ -212,7 +212,7 @@ def _through_triangles(
         line = np.stack([np.full_like(u, place), u], axis=-1)
         values, errors = (surface(line) for surface in surfaces)
         crossing = _crossing(u, values, errors, which)
-        if crossing.count:
+        if crossing.times:
             triangle = int(mesh.delaunay.find_simplex([[place, crossing.place]])[0])
             crossing = crossing._replace(between=max(crossing.between, float(UNIFORM * heights[triangle])))
         found.append(crossing)

@@ -76,7 +76,7 @@ def curves(dataset: "xarray.Dataset", variable: Any, entry: Any = (0, 0)) -> tup
 def total_error(dataset: "xarray.Dataset", variable: str) -> "xarray.DataArray":
     """Root of the sum of squares of those errors of a variable that the dataset holds."""
     parts = [dataset[variable + ending] for ending in ERRORS if variable + ending in dataset]
-    return np.sqrt(sum((part.astype(float) ** 2 for part in parts), 0.0 * dataset[variable].astype(float)))
+    return sum((part.astype(float) ** 2 for part in parts), 0.0 * dataset[variable].astype(float)) ** 0.5
 
 
 def _entry(value: "xarray.DataArray", entry: Any) -> dict[str, int]:

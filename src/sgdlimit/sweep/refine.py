@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 EXPLORE = 0.02
 """Part of the whole range that every triangle is taken to change by at least, so that large ones are looked into."""
+FAILED = ("failed", "diverged")
+"""How points ended whose boundary is refined, whatever values they have."""
 DIGITS = 6
 """Of the coordinates of a point: readable, and the same on every machine."""
 
@@ -52,8 +54,8 @@ def refine(
     factor of four or more is divided in logarithms, and ("linear", low, high) or ("log", low, high) says otherwise.
     It begins with a grid of `start` by `start` points; then, `batch` points at a time, the triangles whose area times
     change is largest are halved at their longest side, until there are `points`. The change is that beyond the errors,
-    relative to the whole range (in logarithms where values span decades). A point that failed next to one that did not
-    counts as a change by the whole range.
+    relative to the whole range (in logarithms where values span decades). A point that failed or diverged next to one
+    that did not counts as a change by the whole range.
     time, entry: as in `sl.critical_line`. store, progress, options: as in `sl.sweep`. With a store an interrupted
     refinement goes on where it was, and more points extend it: the same points are chosen, whatever computes them.
     """
@@ -79,9 +81,12 @@ def refine(
         def evaluate(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SweepWarning)  # the sweep over all points says it again
-                found = read(computed(chosen), variable, time, entry)
+                found = computed(chosen)
             bar.advance(len(chosen))
-            return np.asarray(found.value, dtype=float), np.asarray(found.error, dtype=float)
+            value, error, _ = read(found, variable, time, entry)
+            if time != "best":  # what is lowest along time may come before a point diverged
+                value = value.where(~found.dataset["status"].isin(FAILED))
+            return np.asarray(value, dtype=float), np.asarray(error, dtype=float)
 
         result = computed(refined(evaluate, square, points, start, batch))
     for dataset in result.datasets.values():

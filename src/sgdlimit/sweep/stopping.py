@@ -34,8 +34,8 @@ def best_time(sweep: Any, variable: str = "test_error", *, entry: Any = (0, 0)) 
     Both from the parabola through the lowest recorded value and its two neighbours. `best_time_stderr` is half the
     span of times whose value exceeds the lowest by no more than its error: any of them is as good, as far as is known;
     `best_time_interpolation_error` comes from the same curve without every other time.
-    Returns a dataset over the axes of the sweep, with `status`: that of the point, or "lowest at the last time" where the
-    curve still falls (then train longer), or "lowest at the start" where training never helps.
+    Returns a dataset over the axes of the sweep, with `status`: that of the point, or "lowest at the last time" where
+    the curve still falls (then train longer), or "lowest at the start" where training never helps.
     """
     import xarray
 
