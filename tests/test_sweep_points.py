@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +25,7 @@ def base(ridge):
     return Setting(ridge, sl.SGD(0.3, 2), {})
 
 
-def set_to(base, **values):
+def set_to(base, **values) -> Any:
     plan = points.listed([values])
     return next(points.settings(plan, base, OPTIONS))
 

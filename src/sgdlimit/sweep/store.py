@@ -1,7 +1,8 @@
 """Finished points on disk: a folder that survives kills, may be shared, and is read without this package.
 
     store.json          what the folder is, and the numerical version of its points
-    points/HASH.npz     points just finished, one file each, written whole or not at all
+    points/HASH.npz     points just finished, one file each: all numbers end to end (`numbers`), and JSON that says
+                        what they are (`about`)
     packs/NAME.nc       netCDF-4 files of many points: a dimension `point`, along it their hashes (`key`), all that went
                         in (`inputs`, JSON) and the values along the axes; in the group of a kind its variables
 
@@ -14,6 +15,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -145,9 +147,8 @@ class Store:
                 if not _whole(path):
                     why = "this file of the store is damaged; delete it, and its points are computed again"
                     raise reject("store", path, why)
-                with _reading(path) as pack:
-                    for row, key in enumerate(_strings(pack["key"][...])):
-                        self._rows[key] = (path, row)
+                for row, key in enumerate(_keys(path)):
+                    self._rows[key] = (path, row)
                 self._known[path] = size
         self._seen = changed
 
@@ -155,10 +156,15 @@ class Store:
 
     def put(self, task: Task, outcome: Outcome) -> None:
         """Keep a finished point; it is there, whole, when this returns."""
-        about = {"inputs": _inputs(task), "labels": task.labels, "dims": outcome.dims}
+        words = {name: array.tolist() for name, array in outcome.arrays.items() if array.dtype.kind == "U"}
+        numbers = {name: array for name, array in outcome.arrays.items() if name not in words}
+        about = {
+            "inputs": _inputs(task), "labels": task.labels, "dims": outcome.dims, "words": words,
+            "shapes": {name: array.shape for name, array in numbers.items()},
+        }  # fmt: skip
+        flat = np.concatenate([np.zeros(0), *(np.ravel(array) for array in numbers.values())])
         content = io.BytesIO()
-        words = np.frombuffer(json.dumps(about, default=str).encode(), np.uint8)
-        np.savez(content, allow_pickle=False, about=words, **outcome.arrays)  # pyright: ignore[reportArgumentType]
+        np.savez(content, about=np.frombuffer(json.dumps(about, default=str).encode(), np.uint8), numbers=flat)
         files.replace(self._file(task.key), content.getvalue(), "store")
         self._written += 1
         if self._written % max(LOOSE // 4, 1) == 0:
@@ -269,8 +275,13 @@ def _read(path: Path) -> _Point | None:
         return None
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        about = json.loads(arrays.pop("about").tobytes())
+            about, flat = json.loads(stored["about"].tobytes()), stored["numbers"]
+        arrays = {name: np.asarray(words) for name, words in about["words"].items()}
+        begin = 0
+        for name, shape in about["shapes"].items():
+            end = begin + math.prod(shape)
+            arrays[name] = flat[begin:end].reshape(shape)
+            begin = end
         dims = {name: tuple(axes) for name, axes in about["dims"].items()}
         if {*dims} == {*arrays}:
             return _Point(arrays, dims, about["labels"], about["inputs"])
@@ -290,6 +301,7 @@ def _netcdf(keys: list[str], points: list[_Point]) -> bytes:
     with h5netcdf.File(memory, "w") as file:
         file.attrs["title"] = "points of sweeps by sgdlimit"
         file.attrs["numerical_version"] = numerical_version()
+        file.attrs["axes"] = json.dumps(first.dims)
         sizes = {axis: size for name, axes in first.dims.items()
                  for axis, size in zip(axes, first.arrays[name].shape, strict=True)}  # fmt: skip
         file.dimensions = {"point": len(points), **sizes}
@@ -309,29 +321,28 @@ def _netcdf(keys: list[str], points: list[_Point]) -> bytes:
 
 
 def _read_pack(path: Path, rows: list[int]) -> Block:
-    """Some points of a pack."""
-    with _reading(path) as pack:
-        arrays, dims = {}, {}
-        keys = _strings(pack["key"][...])[rows].tolist()
-        for group in pack.groups:
-            for name, variable in pack[group].variables.items():
-                whole = variable[...]
-                arrays[f"{group}/{name}"] = (_strings(whole) if whole.dtype.kind in "OSU" else whole)[rows]
-                dims[f"{group}/{name}"] = tuple(map(str, variable.dimensions[1:]))
+    """Some points of a pack. Read as plain HDF5, which it is: h5netcdf looks up every dimension, many times."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        pack: Any = file
+        dims = {name: tuple(axes) for name, axes in json.loads(pack.attrs["axes"]).items()}
+        keys = _strings(pack["key"])[rows].tolist()
+        text = {name for name in dims if h5py.check_string_dtype(pack[name].dtype) is not None}
+        arrays = {name: (_strings(pack[name]) if name in text else pack[name][...])[rows] for name in dims}
     return Block(keys, arrays, dims)
 
 
-def _strings(values: Any) -> np.ndarray:
-    plain = [value.decode() if isinstance(value, bytes) else str(value) for value in np.ravel(values)]
-    return np.asarray(plain, dtype=np.str_).reshape(np.shape(values))
+def _keys(path: Path) -> list[str]:
+    """Hashes of the points of a pack."""
+    import h5py
+
+    with h5py.File(path, "r") as pack:
+        return _strings(pack["key"]).tolist()
 
 
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[Any]:
-    import h5netcdf
-
-    with h5netcdf.File(path, "r", decode_vlen_strings=True) as pack:
-        yield pack
+def _strings(dataset: Any) -> np.ndarray:
+    return np.asarray(dataset.asstr()[...], dtype=np.str_)
 
 
 def _whole(path: Path) -> bool:
