@@ -3,8 +3,8 @@
 A teacher of two erf units with readout 1 and label noise 0.09; students of m units with readout 1/2, so that four of
 them can do what the teacher does. SGD at τ = 0.3 up to t = 6, by `sl.solve` at steps of 0.1. Above: test error at the
 end, and what it exceeds the train error by; below: the curves. With few samples width is harm: at δ = 1/2 two units are
-best, 0.757, and four end at 0.822. From δ = 2 on four are best, 0.316 there and 0.198 at δ = 8, where a single unit
-stays at 0.535. SGD at d = 600 agrees at δ = 2, m = 3.
+best, 0.757, and four end at 0.822. From δ = 2 on more are better: at δ = 8 a single unit ends at 0.535, four at 0.198.
+SGD at d = 600 agrees at δ = 2, m = 3.
 
     python examples/committee_diagram.py committee_diagram.png
 """
