@@ -114,6 +114,11 @@ def test_words_and_infinite_values_have_places(diagram):
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0.5", "1", "2", "4", "∞"]
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["a", "b", "c", "d"]
     np.testing.assert_allclose(marks(ax)["failed: out of memory"], [[4, 0]])
+    # and so have lines over them
+    words = diagram.assign_coords(sample_ratio=list("abcde"))
+    line = critical_line(words, "test_error", 1.0, along="temperature")
+    ax = sl.plot.phase_diagram(words, "test_error", lines={"critical": line})
+    np.testing.assert_array_equal(marks(ax)["critical"][:, 0], range(5))
 
 
 def test_an_axis_in_any_order(diagram):
@@ -178,6 +183,8 @@ def test_phase_diagram_refuses(diagram):
         (diagram, {"time": 9.0}, "time"),
         (diagram, {"contours": -1}, "contours"),
         (diagram, {"limits": (2.0, 1.0)}, "limits"),
+        (diagram, {"limits": 3.0}, "limits"),
+        (diagram, {"contours": ["a"]}, "contours: .*numbers"),
         (diagram, {"lines": 3}, "lines"),
         (diagram, {"lines": {"mine": diagram}}, "lines: .*sl.critical_line"),
         (diagram.isel(temperature=0, drop=True), {}, "sweep: .*needs two"),

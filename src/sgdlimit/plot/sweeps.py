@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import reject, whole
 from ..sweep.mesh import scattered
-from ..sweep.reading import axes_of, axis_named, dataset_of, logarithmic, read, spans_decades, total_error
+from ..sweep.reading import axes_of, axis_named, dataset_of, logarithmic, numbers, read, spans_decades, total_error
 from .curves import COLOURS
 from .labels import printed
 
@@ -160,9 +160,9 @@ def critical_line(
         Axis.of(line, other).dress(axes.xaxis, axes.set_xscale)
         found = np.asarray(line[along].dropna(other), dtype=float)
         Axis(along, found, [], line[along].attrs.get("scale") == "log").dress(axes.yaxis, axes.set_yscale)
-    free, place = (np.asarray(line[name], dtype=float) for name in (other, along))
+    free, place = Axis.of(line, other).at, np.asarray(line[along], dtype=float)
     error = SIGMAS * np.asarray(total_error(line, along))
-    style = {"color": colour, "lw": 1.6, "label": label or None, "zorder": 3}
+    style = {"color": colour, "lw": 1.6, "marker": ".", "ms": 4, "label": label or None, "zorder": 3}
     outline = [Stroke(linewidth=3.0, foreground="white"), Normal()]
     if x == along:
         axes.plot(place, free, path_effects=outline, **style)
@@ -231,9 +231,10 @@ def _norm(finite: np.ndarray, limits: Any, log: bool) -> Any:
     shown = finite[finite > 0] if log else finite  # others have no colour, and are hatched
     if not len(shown):
         raise reject("log_value", True, "no value is positive; leave it out")
-    low, high = (shown.min(), shown.max()) if limits is None else limits
-    if not low <= high or (log and low <= 0):
-        raise reject("limits", (low, high), "colours go from low to high, both positive for logarithmic ones")
+    ends = numbers("limits", [shown.min(), shown.max()] if limits is None else limits)
+    if len(ends) != 2 or not ends[0] <= ends[1] or (log and ends[0] <= 0):
+        raise reject("limits", limits, "colours go from (low, high), both positive for logarithmic ones")
+    low, high = ends
     return LogNorm(low, high) if log else Normalize(low, high)
 
 
@@ -243,7 +244,7 @@ def _levels(contours: Any, finite: np.ndarray, log: bool) -> np.ndarray:
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     if np.ndim(contours):
-        return np.unique(np.asarray(contours, dtype=float))
+        return np.unique(numbers("contours", contours))
     count = whole("contours", contours, least=0, why="it must be a whole number ≥ 0, or a list of values")
     if not count:
         return np.empty(0)

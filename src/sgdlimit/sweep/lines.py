@@ -6,7 +6,7 @@ import numpy as np
 
 from ..errors import real, reject
 from .mesh import scattered
-from .reading import SECOND, UNIFORM, axis_named, dataset_of, logarithmic, read, spans_decades
+from .reading import SECOND, UNIFORM, axis_named, dataset_of, logarithmic, numbers, read, spans_decades
 
 if TYPE_CHECKING:
     import xarray
@@ -224,10 +224,7 @@ def _through_triangles(
 
 def _places(square: Any, at: Any) -> np.ndarray:
     """Values of the first axis as places in the square."""
-    try:
-        values = np.atleast_1d(np.asarray(at, dtype=float))
-    except (TypeError, ValueError):
-        raise reject("at", repr(at), "it must be numbers") from None
+    values = numbers("at", at)
     low, high = square.low[0], square.high[0]
     if not np.all((values >= low) & (values <= high)):
         raise reject("at", at, f"the points lie between {low:g} and {high:g}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from ..errors import reject
-from .reading import axes_of, logarithmic
+from .reading import axes_of, logarithmic, numbers
 
 if TYPE_CHECKING:
     import xarray
@@ -96,9 +96,7 @@ def scattered(dataset: "xarray.Dataset", x: str | None = None, y: str | None = N
         raise reject("sweep", f"points over {len(axes)} axes ({', '.join(axes)})", "triangles need points over two")
     x = x or next(axis for axis in axes if axis != y)
     y = y or next(axis for axis in axes if axis != x)
-    values = np.stack([np.asarray(dataset[axis], dtype=float) for axis in (x, y)], axis=-1)
-    if not np.all(np.isfinite(values)):
-        raise reject("sweep", "axes with infinite values", "leave these points out of a diagram of scattered points")
+    values = np.stack([numbers(axis, dataset[axis]) for axis in (x, y)], axis=-1)
     low, high = values.min(axis=0), values.max(axis=0)
     if len(np.unique(values, axis=0)) < 3 or np.any(high <= low):
         raise reject("sweep", f"{len(values)} points on a line", "give three or more points that span both axes")

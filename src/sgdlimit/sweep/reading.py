@@ -150,6 +150,17 @@ def _unevenness(values: np.ndarray) -> float:
     return float(gaps.std() / gaps.mean())
 
 
+def numbers(argument: str, values: Any) -> np.ndarray:
+    """Finite numbers in a row, or an error."""
+    try:
+        found = np.atleast_1d(np.asarray(values, dtype=float))
+    except (TypeError, ValueError):
+        raise reject(argument, repr(values), "it must be numbers") from None
+    if found.ndim != 1 or not np.all(np.isfinite(found)):
+        raise reject(argument, repr(values), "it must be finite numbers")
+    return found
+
+
 def spans_decades(values: Any) -> bool:
     """Whether numbers are all positive and differ by factors of more than a hundred."""
     finite = np.asarray(values, dtype=float)
