@@ -5,16 +5,18 @@ Names are imported when first used, so that `import sgdlimit` and the command li
 """
 
 import importlib
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from . import grid, plot
+    from . import design, grid, plot
     from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
     from .comparison import Report, compare
     from .dmft import plan, solve
-    from .errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning
+    from .errors import DivergenceWarning, InputError, SweepWarning, ToleranceWarning, UnreliableWarning
     from .limits import least_squares, least_squares_on_data, online
     from .problem import (
         Constant,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     )
     from .results import Runs, Solution, load
     from .simulation import simulate, simulate_on_data
+    from .sweep import Sweep, best_time, critical_line, plan_sweep, refine, sweep
 
 __all__ = [
     "SGD",
@@ -91,6 +94,8 @@ __all__ = [
     "SparseEntries",
     "SparseNormal",
     "Square",
+    "Sweep",
+    "SweepWarning",
     "ToleranceWarning",
     "TwoLayer",
     "TwoLayerLabels",
@@ -98,25 +103,31 @@ __all__ = [
     "UnreliableWarning",
     "VectorField",
     "__version__",
+    "best_time",
     "compare",
+    "critical_line",
+    "design",
     "grid",
     "least_squares",
     "least_squares_on_data",
     "load",
     "online",
     "plan",
+    "plan_sweep",
     "plot",
+    "refine",
     "simulate",
     "simulate_on_data",
     "solve",
+    "sweep",
 ]
 
-_ROOMS = ("errors", "problem", "algorithms", "limits", "dmft", "simulation", "results", "comparison")
+_ROOMS = ("errors", "problem", "algorithms", "limits", "dmft", "simulation", "results", "comparison", "sweep")
 """Where public names live, in the order in which data walks through the house."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("grid", "plot"):
+    if name in ("design", "grid", "plot"):
         return importlib.import_module(f".{name}", __name__)
     if name in __all__:
         for room in _ROOMS:
@@ -129,3 +140,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(types.ModuleType):
+    """`sgdlimit.sweep` is the function, also once its room, which has the same name, is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "sweep" or not isinstance(value, types.ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

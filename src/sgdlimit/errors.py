@@ -27,6 +27,10 @@ class UnreliableWarning(RuntimeWarning):
     """A result whose values or errors should not be believed: `solution.quality` says why."""
 
 
+class SweepWarning(RuntimeWarning):
+    """A sweep with points that failed: their `reason` says why."""
+
+
 def reject(argument: str, given: Any, why: str, kind: type[InputError] = InputError) -> InputError:
     """The error for one bad argument; `why` says what is allowed and the remedy."""
     return kind(f"{_line(argument)}: got {_line(given)}; {why}")

@@ -1,4 +1,4 @@
-"""`sgdlimit solve | simulate | compare | plot | models`, and those of `experiments`."""
+"""`sgdlimit solve | simulate | compare | plot | models`, and those of `experiments` and `sweeps`."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import experiments  # noqa: F401  registers its commands
+from . import experiments, sweeps  # noqa: F401  register their commands
 from .common import (
     Checkpoint,
     Force,

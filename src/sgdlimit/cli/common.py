@@ -86,10 +86,10 @@ def writable(path: Path, force: bool, kinds: tuple[str, ...]) -> None:
     destination("--output", path, force, "say --force to replace it")
 
 
-def quiet(compute: Any) -> Any:
+def quiet(compute: Any, *further: type[Warning]) -> Any:
     """Run, turning warnings about the result into nothing: it says how it ended, and so do we."""
     with interruptible(), warnings.catch_warnings():
-        for kind in (DivergenceWarning, ToleranceWarning, UnreliableWarning):
+        for kind in (DivergenceWarning, ToleranceWarning, UnreliableWarning, *further):
             warnings.simplefilter("ignore", kind)
         return compute()
 

@@ -1,4 +1,4 @@
-"""Problem files: TOML with the tables [problem], [algorithm] and [run]."""
+"""Problem files: TOML with the tables [problem], [algorithm], [run] and [sweep]."""
 
 import dataclasses
 import inspect
@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import describe
-from ..errors import reject
+from ..errors import flag, real, reject, whole
 from ..limits.least_squares import covers
 from ..problem import Problem
 from ..results.checks import oddities
@@ -37,7 +39,16 @@ t_max = 8.0
 dim = 1000
 trials = 10
 seed = 0
+
+[sweep]                                           # for `sgdlimit sweep`
+kind = "least_squares"                            # solve, least_squares, online, simulate, or several: ["solve", …]
+
+[sweep.over]
+sample_ratio = [0.5, 1.0, 2.0, 4.0]
+temperature = { from = 0.1, to = 1.0, count = 4, log = true }
 """
+
+TABLES = ("problem", "algorithm", "run", "sweep")
 
 OBJECTS = ("problem", "algorithm", "metrics", "weight_metrics", "progress")
 """Arguments that no table [run] can give."""
@@ -70,6 +81,7 @@ class Specification:
     problem: Problem
     algorithm: Any
     run: dict[str, Any]
+    sweep: dict[str, Any] = dataclasses.field(default_factory=dict)
     asked: frozenset[str] = frozenset()
     """Those entries of `run` that came from the command line."""
 
@@ -106,10 +118,10 @@ def read(path: Path) -> Specification:
     for where, value, why in oddities(words):
         raise reject(where, value, why)
     for table in words:
-        if table not in ("problem", "algorithm", "run"):
-            raise reject(f"[{table}]", path, "unknown table; use [problem], [algorithm] and [run]")
-    for table in ("problem", "algorithm", "run"):
-        given = words.get(table, {} if table == "run" else "nothing")
+        if table not in TABLES:
+            raise reject(f"[{table}]", path, "unknown table; use [problem], [algorithm], [run] and [sweep]")
+    for table in TABLES:
+        given = words.get(table, {} if table in ("run", "sweep") else "nothing")
         if not isinstance(given, dict):
             raise reject(f"[{table}]", given, f"{path.name} must have a table of this name")
     run, known, find = words.get("run", {}), run_keys(), describe.in_files(path.parent)
@@ -119,7 +131,8 @@ def read(path: Path) -> Specification:
     if "entries" in run:
         run["entries"] = describe.from_words("entries", run["entries"], "run.entries", find)
     problem = describe.problem_from_words(words["problem"], find)
-    return Specification(problem, describe.algorithm_from_words(words["algorithm"], find), run)
+    algorithm = describe.algorithm_from_words(words["algorithm"], find)
+    return Specification(problem, algorithm, run, words.get("sweep", {}))
 
 
 def solve_specification(specification: Specification, theory: str) -> Any:
@@ -148,6 +161,70 @@ def simulate_specification(specification: Specification) -> Any:
     # An algorithm with a step of its own leaves `dt` to the solver.
     taken = tuple(key for key in keys(simulate) if key != "dt" or specification.algorithm.rows is None)
     return simulate(specification.problem, specification.algorithm, **specification.arguments(taken))
+
+
+SWEEP = ("over", "points", "design", "kind", "keep", "seeds", "retries")
+"""What a table [sweep] may hold."""
+
+
+def sweep_arguments(specification: Specification) -> dict[str, Any]:
+    """What the tables [sweep] and [run] say to `sl.sweep`; keys of [run] for simulations serve those alone."""
+    from ..simulation import simulate
+    from ..sweep.tasks import KINDS, takes
+
+    words = dict(specification.sweep)
+    for key, value in words.items():
+        if key not in SWEEP:
+            raise reject(f"sweep.{key}", value, f"unknown key; use {', '.join(SWEEP)}")
+    if "design" in words:
+        words["points"] = _design(words.pop("design"))
+    if "over" in words:
+        if not isinstance(words["over"], dict):
+            raise reject("sweep.over", words["over"], "it must be a table of axes: sample_ratio = [1.0, 2.0]")
+        words["over"] = {name: _axis(name, values) for name, values in words["over"].items()}
+    if ("over" in words) == ("points" in words):
+        raise reject("[sweep]", ", ".join(words) or "nothing", "give one of over, points and design")
+    kinds = words.get("kind", "solve")
+    kinds = [kinds] if isinstance(kinds, str) else list(kinds)
+    taken = {"times", *(key for kind in kinds if kind in KINDS for key in takes(kind))}
+    for key, value in specification.run.items():
+        if key not in taken and key not in keys(simulate):
+            raise reject(f"run.{key}", value, f"{' and '.join(kinds)} take {', '.join(sorted(taken))}; leave it out")
+    return words | specification.arguments(tuple(taken))
+
+
+def _axis(name: str, values: Any) -> Any:
+    """Values along an axis: as they stand, or evenly from one to another."""
+    if not isinstance(values, dict):
+        return values
+    where = f"sweep.over.{name}"
+    usage = "write a list, or { from = 0.1, to = 1.0, count = 10, log = true }"
+    if not {"from", "to", "count"} <= {*values} <= {"from", "to", "count", "log"}:
+        raise reject(where, values, usage)
+    logarithmic = flag(f"{where}.log", values.get("log", False))
+    least = {"above": 0.0} if logarithmic else {}
+    ends = [real(f"{where}.{end}", values[end], **least, why=usage) for end in ("from", "to")]
+    count = whole(f"{where}.count", values["count"], least=1, most=10**6, why="it must be a whole number ≥ 1")
+    spread = np.geomspace if logarithmic else np.linspace
+    return spread(ends[0], ends[1], count)
+
+
+def _design(words: Any) -> Any:
+    """Points of a table [sweep.design]."""
+    from .. import design
+
+    usage = 'write { name = "latin", count = 64, seed = 0, ranges = { temperature = [0.1, 1.0, "log"] } }'
+    if not isinstance(words, dict) or not {"name", "count", "ranges"} <= {*words} <= {
+        "name",
+        "count",
+        "seed",
+        "ranges",
+    }:
+        raise reject("sweep.design", words, usage)
+    known = {"latin": design.latin, "sobol": design.sobol}
+    if words["name"] not in known:
+        raise reject("sweep.design.name", words["name"], f"it must be {' or '.join(known)}")
+    return known[words["name"]](words["ranges"], words["count"], words.get("seed", 0))
 
 
 def _parameter(field: Any) -> str:

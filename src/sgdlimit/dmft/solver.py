@@ -5,7 +5,7 @@ import time as clock
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -202,9 +202,22 @@ OPTIONS = ("tol", "variables", "dt", "times", "samples", "extrapolate", "words",
 """Arguments that a checkpoint must share."""
 
 
-def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> Ask:
-    """Every argument checked before any work."""
-    dt, samples, tol = given["dt"], given["samples"], given["tol"]
+class Numbers(NamedTuple):
+    """What can be said of the numbers among the arguments without knowing the problem."""
+
+    tol: float | None = None
+    dt: float | None = None
+    samples: int | None = None
+    replicas: int = 16
+    max_seconds: float = math.inf
+    max_bytes: float = math.inf
+
+
+def numbers(
+    tol: Any = None, dt: Any = None, samples: Any = None, replicas: Any = 16, max_seconds: Any = None,
+    max_bytes: Any = None,
+) -> Numbers:  # fmt: skip
+    """Checked; no bound on time or memory is infinity."""
     if tol is not None:
         tol = real("tol", tol, least=1e-5, most=0.5, why="it must be a relative error between 1e-5 and 0.5")
     if samples is not None:
@@ -213,10 +226,18 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
         samples = whole("samples", samples, least=64, most=most, why=why)
     if dt is not None:
         dt = real("dt", dt, above=0, why="it must be a positive time step")
-    bounds = {}
-    for name, what in (("max_seconds", "a positive number of seconds"), ("max_bytes", "a positive number of bytes")):
-        bounds[name] = math.inf if given[name] is None else real(name, given[name], above=0, why=f"it must be {what}")
-    replicas = whole("replicas", given["replicas"], least=4, most=4096, why="a standard error needs 4 to 4096 replicas")
+    bounds = {"max_seconds": (max_seconds, "seconds"), "max_bytes": (max_bytes, "bytes")}
+    most = [
+        math.inf if bound is None else real(name, bound, above=0, why=f"it must be a positive number of {unit}")
+        for name, (bound, unit) in bounds.items()
+    ]
+    replicas = whole("replicas", replicas, least=4, most=4096, why="a standard error needs 4 to 4096 replicas")
+    return Numbers(tol, dt, samples, replicas, *most)
+
+
+def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> Ask:
+    """Every argument checked before any work."""
+    tol, dt, samples, replicas, max_seconds, max_bytes = numbers(**{name: given[name] for name in Numbers._fields})
     last = float(grid.resolve(t_max, given["times"])[-1])
     on_samples, on_weights = own.on_samples(problem, given["metrics"]), own.on_weights(problem, given["weight_metrics"])
     check_start(problem)
@@ -232,7 +253,7 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
         pace=look(problem, algorithm, last), linear=fields.linear_drift(problem, last),
         tol=tol or stages.DEFAULT_TOLERANCE, promised=tol is not None or (dt is None and samples is None),
         variables=_judged(problem, given["variables"], on_samples, on_weights), kept=kept,
-        progress=given["progress"], **bounds,
+        progress=given["progress"], max_seconds=max_seconds, max_bytes=max_bytes,
     )  # fmt: skip
 
 

@@ -5,19 +5,24 @@ from .curves import COLOURS, MARKERS, learning_curves
 from .distributions import distributions
 from .frameworks import frameworks, gaps
 from .kernels import kernels
+from .multiples import multiples
 from .paper import paper_figure
 from .scaling import scaling, verification
+from .sweeps import critical_line, phase_diagram
 
 __all__ = [
     "COLOURS",
     "MARKERS",
     "agreement",
+    "critical_line",
     "distributions",
     "frameworks",
     "gaps",
     "kernels",
     "learning_curves",
+    "multiples",
     "paper_figure",
+    "phase_diagram",
     "scaling",
     "verification",
 ]

@@ -143,16 +143,15 @@ class Problem:
     def _check_shapes(self) -> None:
         """Trace every function once, abstractly: wrong shapes and non-jax code surface here, before any work."""
         m, k = self.width, self.k
-        r, r_star, z = _abstract(m), _abstract(k), jax.ShapeDtypeStruct((), jnp.float32)
         for name, law, size in (("init", self.init, m), ("teacher", self.teacher, k), ("noise", self.noise, 1)):
             if isinstance(law, Point) and np.ndim(law.value) and np.size(law.value) != size:
                 raise reject(f"{name}=Point", law.value, f"it must be one number, or {size} (the width)")
             if isinstance(law, Law):
                 check_sampler(f"{name}=Law", law.sample, (16,) if name == "noise" else (16, size))
                 law.check(f"{name}=Law")
-        shape = shapes_of(self)
-        if shape in _CHECKED:
+        if _met(self):
             return
+        r, r_star, z = _abstract(m), _abstract(k), jax.ShapeDtypeStruct((), jnp.float32)
         _scalar("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
             _shaped("loss", _field, m, self.loss, r, r_star, z)
@@ -170,14 +169,25 @@ class Problem:
         else:
             hint = _shape_hint("theta", m)
             _scalar("penalty", lambda h, a: h(fields.as_user(a)), self.penalty, r, hint=hint, smooth=True)
-        _CHECKED[shape] = None
-        if len(_CHECKED) > MOST_CHECKED:
-            del _CHECKED[next(iter(_CHECKED))]
+        _PASSED.add(_kind(self))
 
 
-_CHECKED: dict[Any, None] = {}
-"""Shapes of problems whose functions have been traced: the next of a sweep differ in numbers alone."""
-MOST_CHECKED = 256
+_PASSED: set[Any] = set()
+"""Kinds of problems and schedules whose functions were traced and found good: a sweep makes thousands of a kind."""
+MOST_KINDS = 1024
+
+
+def _kind(model: Any) -> Any:
+    """All that an abstract trace depends on: functions with what they read now, sizes, and shapes of the numbers."""
+    leaves, structure = jax.tree.flatten(model)
+    return structure, tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
+
+
+def _met(model: Any) -> bool:
+    """Whether one of this kind has passed before."""
+    if len(_PASSED) > MOST_KINDS:
+        _PASSED.clear()
+    return _kind(model) in _PASSED
 
 
 FEWEST_NONZERO = 8
@@ -205,8 +215,10 @@ def _field(field_of: VectorField, *state: Any) -> Any:
 def check_schedule(argument: str, schedule: Any) -> None:
     """Refuse what is no function of time."""
     instance(argument, schedule, ScheduleLike, "a built-in or sl.Schedule(fn) with fn(t) -> factor")
-    time = jax.ShapeDtypeStruct((), jnp.float32)
-    _scalar(argument, lambda s, t: jnp.asarray(s(t)), schedule, time, hint="t is a scalar")
+    if not _met(schedule):
+        time = jax.ShapeDtypeStruct((), jnp.float32)
+        _scalar(argument, lambda s, t: jnp.asarray(s(t)), schedule, time, hint="t is a scalar")
+        _PASSED.add(_kind(schedule))
 
 
 @jax.jit

@@ -151,7 +151,7 @@ class Result(abc.ABC):
                 "problem",
                 _phrase(problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init")),
             ),
-            ("algorithm", _call(self.about.get("algorithm"))),
+            ("algorithm", spoken(self.about.get("algorithm"))),
             (
                 "time",
                 f"{len(self.time)} points" + (f" from {self.time[0]:g} to {self.time[-1]:g}" if len(self.time) else ""),
@@ -280,16 +280,16 @@ def _warning(unreliable: Mapping[str, float]) -> str:
     return f"the error exceeds {percent(ERROR)} of the curve: {parts}"
 
 
-def _call(words: Any) -> str:
+def spoken(words: Any) -> str:
     """'Ridge(strength=0.1)' from stored words."""
     if isinstance(words, dict) and "function" in words:
         return str(words["function"])
     if not isinstance(words, dict) or "name" not in words:
         return "" if words is None else str(words)
     said = ((k, v) for k, v in words.items() if k != "name" and v is not None and v != {"name": "Constant"})
-    inside = ", ".join(f"{k}={_call(v)}" for k, v in said)
+    inside = ", ".join(f"{k}={spoken(v)}" for k, v in said)
     return f"{words['name']}({inside})"
 
 
 def _phrase(words: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    return ", ".join(f"{key} {_call(words[key])}" for key in keys if words.get(key) is not None)
+    return ", ".join(f"{key} {spoken(words[key])}" for key in keys if words.get(key) is not None)

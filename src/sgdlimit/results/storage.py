@@ -46,9 +46,13 @@ def save(result: Result, path: str | Path, overwrite: bool = False) -> Path:
     wrong = fault(result)
     if wrong:
         raise reject("result", result.title(), f"it cannot be written: {wrong}")
-    content = _netcdf(result)
-    replace(target, content + MARK + hashlib.sha256(content).hexdigest().encode())
+    replace(target, seal(_netcdf(result)))
     return Path(path)
+
+
+def seal(content: bytes) -> bytes:
+    """A netCDF file with its checksum after it."""
+    return content + MARK + hashlib.sha256(content).hexdigest().encode()
 
 
 def _netcdf(result: Result) -> bytes:
@@ -82,10 +86,10 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
     file has them, {"tukey": tukey}, or by their place, {"loss.fn": tukey}. Nothing in the file is ever run.
     """
     file = source("path", path)
-    sealed = _sealed(file)
-    if sealed is False:
+    whole = intact(file)
+    if whole is False:
         raise reject("path", file, "the file is damaged: its checksum is another; write it again, or take a copy of it")
-    if sealed is None:
+    if whole is None:
         _rehearse(file)
     try:
         result = _result(file, *_arrays(file))
@@ -97,7 +101,7 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
         raise reject("path", file, f"the file is damaged or truncated ({text[:80]}); write it again") from None
 
 
-def _sealed(file: Path) -> bool | None:
+def intact(file: Path) -> bool | None:
     """Whether the checksum is right; None: there is none, as in files of other programs and of before it came."""
     rest = file.stat().st_size - TAIL
     with file.open("rb") as stream:

@@ -1,0 +1,272 @@
+"""Diagrams of a sweep over two of its axes, and the lines in them."""
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import reject, whole
+from ..sweep.mesh import scattered
+from ..sweep.reading import axes_of, axis_named, dataset_of, numbers, read, spans_decades, total_error
+from .curves import COLOURS
+from .labels import printed
+from .scales import Axis, few
+
+COLOURMAP = "viridis"
+CONTOURS = 5
+"""How many are drawn unless they are named."""
+MISSING = {"facecolor": "0.95", "edgecolor": "0.8", "hatch": "////"}
+"""Where there is no value."""
+MARKS = ("x", "+", "1", "2", "3", "4")
+"""Of points that did not end well, one a word."""
+REASON = 60
+"""Letters of a reason in the legend."""
+CONTOUR: dict[str, Any] = {"colors": "black", "linewidths": 0.6, "alpha": 0.7}
+PIXELS = 200
+"""Along each axis, of a picture of triangles."""
+SIGMAS = 2.0
+"""Errors in a band on either side."""
+
+
+def phase_diagram(
+    sweep: Any,
+    variable: str,
+    *,
+    time: Any = None,
+    x: str | None = None,
+    y: str | None = None,
+    entry: Any = (0, 0),
+    lines: Any = None,
+    contours: Any = CONTOURS,
+    limits: tuple[float, float] | None = None,
+    log_value: bool | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw `variable` of a sweep as colours over two of its axes. Returns the axes.
+
+    Points on a grid are cells, scattered ones are joined to triangles. An axis whose values are spaced geometrically is
+    logarithmic; so are the colours of values that span more than two decades (log_value says otherwise).
+    time: None or "last", a number, "best" (lowest along time). x, y: which axes (the first two by default).
+    lines: a dataset of `sl.critical_line`, or several by label, drawn with bands of two errors. contours: how many, or
+    at which values. limits: of the colours. Where there is no value it is hatched; points that did not end well are
+    marked, with their word (and reason, if they have one in common) in the legend.
+    """
+    import matplotlib.pyplot as plt
+
+    dataset = dataset_of(sweep)
+    names = _two(dataset, x, y)
+    value, _, when = read(dataset, variable, time, entry)
+    finite = np.asarray(value)[np.isfinite(value)]
+    if not len(finite):
+        raise reject("variable", variable, "no point has a value at that time; `reason` of the dataset says why")
+    log = spans_decades(finite) if log_value is None else bool(log_value)
+    norm, levels = _norm(finite, limits, log), _levels(contours, finite, log)
+    given = _labelled(lines, names)
+    if axes is None:
+        _, axes = plt.subplots(figsize=(5.0, 3.9), layout="constrained")
+    draw = _triangles if "point" in dataset.dims else _cells
+    across, up, drawn, contour = draw(axes, dataset, value, names, norm, levels)
+    if contour is not None:
+        axes.clabel(contour, fmt=_short, fontsize="x-small")
+    axes.patch.set(**MISSING)
+    across.dress(axes.xaxis, axes.set_xscale)
+    up.dress(axes.yaxis, axes.set_yscale)
+    bar = axes.figure.colorbar(drawn, ax=axes, label=printed(variable) + (f"  ({_typeset(when)})" if when else ""))
+    if log:
+        few(bar.ax.yaxis, norm.vmin, norm.vmax)
+    _mark(axes, dataset, across, up)
+    for index, (label, line) in enumerate(given.items()):
+        critical_line(line, axes=axes, x=names[0], label=label, colour=COLOURS[(index + 1) % len(COLOURS)])
+    corners = drawn.get_coordinates()
+    axes.set_xlim(corners[0, 0, 0], corners[-1, -1, 0])
+    axes.set_ylim(corners[0, 0, 1], corners[-1, -1, 1])
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(
+            fontsize="x-small", frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=1
+        )
+    return axes
+
+
+def critical_line(
+    line: Any, *, axes: Any = None, x: str | None = None, label: str = "", colour: str = COLOURS[1]
+) -> Any:
+    """Draw a line of `sl.critical_line` with its band of two errors: values of the other axis to the right.
+
+    x: which axis goes to the right, `along` or the other one (the default). Returns the axes.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patheffects import Normal, Stroke
+
+    along, other = _line(line)
+    if axes is None:
+        x = None
+        _, axes = plt.subplots(figsize=(4.4, 3.4), layout="constrained")
+        axes.spines[["top", "right"]].set_visible(False)
+        Axis.of(line, other).dress(axes.xaxis, axes.set_xscale)
+        found = np.asarray(line[along].dropna(other), dtype=float)
+        Axis(along, found, [], line[along].attrs.get("scale") == "log").dress(axes.yaxis, axes.set_yscale)
+    free, place = Axis.of(line, other).at, np.asarray(line[along], dtype=float)
+    error = SIGMAS * np.asarray(total_error(line, along))
+    style = {"color": colour, "lw": 1.6, "marker": ".", "ms": 4, "label": label or None, "zorder": 3}
+    outline = [Stroke(linewidth=3.0, foreground="white"), Normal()]
+    if x == along:
+        axes.plot(place, free, path_effects=outline, **style)
+        axes.fill_betweenx(free, place - error, place + error, color=colour, alpha=0.35, lw=0, zorder=2)
+    else:
+        axes.plot(free, place, path_effects=outline, **style)
+        axes.fill_between(free, place - error, place + error, color=colour, alpha=0.35, lw=0, zorder=2)
+    return axes
+
+
+def _line(line: Any) -> tuple[str, str]:
+    """The axis along which a line was looked for, and the one it runs over."""
+    along = getattr(line, "attrs", {}).get("along")
+    if along is None or along not in line:
+        raise reject("lines", repr(line), "give what sl.critical_line returns")
+    dims = line[along].dims
+    if len(dims) != 1:
+        raise reject("lines", f"a line over {len(dims)} axes", "select values of all axes but one: line.sel(…)")
+    return str(along), str(dims[0])
+
+
+def _labelled(lines: Any, names: tuple[str, str]) -> dict[str, Any]:
+    """Lines by label; each must run over the two axes of the diagram."""
+    if lines is None:
+        return {}
+    if hasattr(lines, "attrs"):
+        lines = {_typeset(lines.attrs.get("line", "").replace("_", " ")): lines}
+    if not isinstance(lines, Mapping):
+        raise reject("lines", repr(lines), "give what sl.critical_line returns, or several of them by label")
+    for label, line in lines.items():
+        if set(_line(line)) != set(names):
+            raise reject(
+                "lines", label, f"it runs over {' and '.join(_line(line))}, the diagram over {' and '.join(names)}"
+            )
+    return dict(lines)
+
+
+def _short(value: float) -> str:
+    """'0.25', '1000', '$10^{6}$'."""
+    size = np.log10(abs(value)) if value else 0.0
+    return f"{value:g}" if -4 <= size < 5 or size % 1 else f"$10^{{{size:g}}}$"
+
+
+def _typeset(when: str) -> str:
+    return when.replace("t = ", "$t$ = ")
+
+
+def _two(dataset: Any, x: Any, y: Any) -> tuple[str, str]:
+    """The axes to draw over: those asked for, or the first two; others must have one value."""
+    axes = axes_of(dataset)
+    wanted = [axis_named(argument, name, dataset) for argument, name in (("x", x), ("y", y)) if name is not None]
+    if len(axes) < 2 or len(set(wanted)) < len(wanted):
+        raise reject("sweep", f"axes {', '.join(axes)}", "a diagram needs two different ones; see also plot.multiples")
+    free = [axis for axis in axes if axis not in wanted]
+    across = x or free.pop(0)
+    up = y or free.pop(0)
+    for axis in free:
+        if "point" in dataset.dims or dataset.sizes[axis] > 1:
+            raise reject("sweep", f"{len(axes)} axes", f"select one value of {axis}, as dataset.isel({axis}=0) does")
+    return across, up
+
+
+def _norm(finite: np.ndarray, limits: Any, log: bool) -> Any:
+    from matplotlib.colors import LogNorm, Normalize
+
+    shown = finite[finite > 0] if log else finite  # others have no colour, and are hatched
+    if not len(shown):
+        raise reject("log_value", True, "no value is positive; leave it out")
+    ends = numbers("limits", [shown.min(), shown.max()] if limits is None else limits)
+    if len(ends) != 2 or not ends[0] <= ends[1] or (log and ends[0] <= 0):
+        raise reject("limits", limits, "colours go from (low, high), both positive for logarithmic ones")
+    low, high = ends
+    return LogNorm(low, high) if log else Normalize(low, high)
+
+
+def _levels(contours: Any, finite: np.ndarray, log: bool) -> np.ndarray:
+    """Values of the contours: those given, or so many round ones."""
+    finite = finite[finite > 0] if log else finite
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    if np.ndim(contours):
+        return np.unique(numbers("contours", contours))
+    count = whole("contours", contours, least=0, why="it must be a whole number ≥ 0, or a list of values")
+    if not count:
+        return np.empty(0)
+    low, high = finite.min(), finite.max()
+    subs = (1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)
+    locator = LogLocator(subs=subs, numticks=count + 2) if log else MaxNLocator(count + 1)
+    levels = np.asarray(locator.tick_values(low, high))
+    return levels[(levels > low) & (levels < high)]
+
+
+def _cells(axes: Any, dataset: Any, value: Any, names: tuple[str, str], norm: Any, levels: np.ndarray) -> Any:
+    """A grid: one cell a point. Both axes, the cells and the contours."""
+    from matplotlib.colors import LogNorm
+
+    across, up = (Axis.of(dataset, name) for name in names)
+    table = value.isel({dim: 0 for dim in value.dims if dim not in names}).transpose(*names[::-1])
+    order = np.ix_(np.argsort(up.at), np.argsort(across.at))
+    across, up = across._replace(at=np.sort(across.at)), up._replace(at=np.sort(up.at))
+    shown = np.ma.masked_invalid(np.asarray(table, dtype=float)[order])
+    if isinstance(norm, LogNorm):
+        shown = np.ma.masked_less_equal(shown, 0.0)
+    cells = axes.pcolormesh(across.edges, up.edges, shown, norm=norm, cmap=COLOURMAP, rasterized=True)
+    contour = None
+    if len(levels) and min(shown.shape) > 1:
+        contour = axes.contour(across.at, up.at, shown, levels=levels, **CONTOUR)
+    return across, up, cells, contour
+
+
+def _triangles(axes: Any, dataset: Any, value: Any, names: tuple[str, str], norm: Any, levels: np.ndarray) -> Any:
+    """Scattered points: colours of a function that is linear on the triangles between them. The same four."""
+    from matplotlib.colors import LogNorm
+    from scipy.interpolate import LinearNDInterpolator
+
+    _, _, square, mesh = scattered(dataset, *names)
+    across, up = (
+        Axis(name, np.asarray(dataset[name], dtype=float), [], log) for name, log in zip(names, square.log, strict=True)
+    )
+    log = isinstance(norm, LogNorm)
+    values = np.asarray(value.where(value > 0) if log else value, dtype=float)
+    edges = np.linspace(0.0, 1.0, PIXELS + 1)
+    middle = (edges[1:] + edges[:-1]) / 2
+    surface = LinearNDInterpolator(mesh.delaunay, np.log(values) if log else values)
+    picture = surface(np.stack(np.meshgrid(middle, middle), axis=-1))
+    shown = np.ma.masked_invalid(np.exp(picture) if log else picture)
+    (x, y), (mid_x, mid_y) = ([square.along(axis, places) for axis in (0, 1)] for places in (edges, middle))
+    colours = axes.pcolormesh(x, y, shown, norm=norm, cmap=COLOURMAP, rasterized=True)
+    contour = axes.contour(mid_x, mid_y, shown, levels=levels, **CONTOUR) if len(levels) else None
+    axes.plot(across.at, up.at, ".", color="black", ms=2.5, alpha=0.6, clip_on=False)
+    return across, up, colours, contour
+
+
+def _mark(axes: Any, dataset: Any, across: Axis, up: Axis) -> None:
+    """Points that did not end well, by their word."""
+    for index, (label, x, y) in enumerate(_unwell(dataset, across.name, up.name)):
+        axes.plot(
+            Axis.of(dataset, across.name).at[x], Axis.of(dataset, up.name).at[y], MARKS[index % len(MARKS)],
+            color="black", ms=5, mew=1.1, ls="none", label=label, zorder=4, clip_on=False,
+        )  # fmt: skip
+
+
+def _unwell(dataset: Any, x: str, y: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Label and places along both axes of the points of every status but complete."""
+    if "status" not in dataset:
+        return
+    status = dataset["status"].astype(str)
+    reason = dataset["reason"].astype(str) if "reason" in dataset else None
+    if "point" not in dataset.dims:
+        flat = {dim: 0 for dim in status.dims if dim not in (x, y)}
+        status = status.isel(flat).transpose(x, y)
+        reason = None if reason is None else reason.isel(flat).transpose(x, y)
+    words = np.asarray(status)
+    for word in dict.fromkeys(words.ravel()):
+        if word in ("complete", ""):
+            continue
+        places = np.nonzero(words == word)
+        said = set() if reason is None else set(np.asarray(reason)[places])
+        common = said.pop() if len(said) == 1 else ""
+        label = common if common.startswith(word) else f"{word}: {common}" if common else word
+        yield textwrap.shorten(label, REASON, placeholder=" …"), places[0], places[-1]

@@ -1,0 +1,205 @@
+"""Points of a sweep: which field the name of an axis means, and the problem, algorithm and options of every point."""
+
+import dataclasses
+import difflib
+import inspect
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..algorithms import Algorithm
+from ..describe import to_words
+from ..errors import reject
+from ..problem import Problem
+from ..problem.parameters import Parameters
+from ..results.result import spoken
+
+Path = tuple[str, ...]
+"""Where a field is: ('problem', 'penalty', 'strength'), ('algorithm', 'temperature'), ('options', 'tol')."""
+
+
+class Plan(NamedTuple):
+    """Which points there are: names of axes, and values by name for every point."""
+
+    names: tuple[str, ...]
+    points: tuple[dict[str, Any], ...]
+    axes: dict[str, tuple[Any, ...]] | None
+    """Values along every axis of a grid, whose last axis runs fastest; None: a list of points."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the arrays over all points."""
+        return (len(self.points),) if self.axes is None else tuple(len(values) for values in self.axes.values())
+
+
+class Setting(NamedTuple):
+    """What one point computes with."""
+
+    problem: Problem
+    algorithm: Algorithm
+    options: dict[str, Any]
+
+
+def grid(over: Any) -> Plan:
+    """Every combination of the values of the axes."""
+    if not isinstance(over, Mapping) or not over:
+        raise reject("over", repr(over), 'name axes and their values: over={"sample_ratio": [1.0, 2.0]}')
+    axes = {_name(name): _values(name, values) for name, values in over.items()}
+    points = tuple(dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    return Plan(tuple(axes), points, axes)
+
+
+def listed(points: Any) -> Plan:
+    """The points that the user lists, each with a value for the same names."""
+    example = 'give a list such as [{"sample_ratio": 1.0, "temperature": 0.2}, …]'
+    if not isinstance(points, Sequence) or isinstance(points, str) or not points:
+        raise reject("points", repr(points), example)
+    for index, point in enumerate(points):
+        if not isinstance(point, Mapping) or not point:
+            raise reject(f"points[{index}]", repr(point), example)
+        for name in {*point} ^ {*points[0]}:
+            raise reject(f"points[{index}]", dict(point), f"every point must name the same fields; see {name!r}")
+    names = tuple(_name(name) for name in points[0])
+    return Plan(names, tuple({name: _plain(point[name]) for name in names} for point in points), None)
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise reject("over", repr(name), "the name of an axis is a word, such as 'sample_ratio'")
+    return name
+
+
+def _values(name: str, values: Any) -> tuple[Any, ...]:
+    """Of one axis: a list, a tuple, a range or a one-dimensional array, not empty, none twice."""
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+        values = values.tolist()
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        raise reject(f"over[{name!r}]", repr(values), "it must be a list of values, such as [1.0, 2.0]")
+    if not len(values):
+        raise reject(f"over[{name!r}]", "no values", "an empty axis has no points; give at least one value, or drop it")
+    plain = tuple(_plain(value) for value in values)
+    for index, value in enumerate(plain):
+        if any(_same(value, other) for other in plain[:index]):
+            raise reject(f"over[{name!r}]", label(value), "the value stands there twice; name it once")
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy as numbers of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _same(first: Any, second: Any) -> bool:
+    return type(first) is type(second) and isinstance(first, int | float | str) and first == second
+
+
+def settings(plan: Plan, base: Setting, options: Iterable[str]) -> Iterator[Setting]:
+    """What each point computes with. The classes check the values of every one, so walk through all before any work."""
+    paths = find(plan.names, base, options)
+    for point in plan.points:
+        changes: dict[str, Any] = {"problem": {}, "algorithm": {}, "options": {}}
+        for name, value in point.items():
+            *way, last = paths[name]
+            place = changes
+            for part in way:
+                place = place.setdefault(part, {})
+            place[last] = New(value)
+        yield Setting(*(_changed(getattr(base, part), changes[part]) for part in Setting._fields))
+
+
+class New(NamedTuple):
+    """A value to be set, where a table says what to change within."""
+
+    value: Any
+
+
+def _changed(value: Any, changes: Any) -> Any:
+    """`value` with new ones inside; the checks of every class that holds one run on all of them together."""
+    if isinstance(changes, New):
+        return changes.value
+    if not changes:
+        return value
+    if isinstance(value, dict):
+        return {**value, **{name: _changed(value.get(name), new) for name, new in changes.items()}}
+    new = {name: _changed(getattr(value, name), change) for name, change in changes.items()}
+    if "learning_rate" in new:  # stands for the temperature, which then is not given
+        new = {"temperature": None, **new}
+    return dataclasses.replace(value, **new)
+
+
+def find(names: Sequence[str], base: Setting, options: Iterable[str]) -> dict[str, Path]:
+    """The field that every name means; no two may mean the same, or one the whole of which another is a part."""
+    known = {_full(path): path for path in _fields(base, options)}
+    paths = {name: _find(name, known) for name in names}
+    for first, second in itertools.combinations(names, 2):
+        short, long = sorted((paths[first], paths[second]), key=len)
+        if long[: len(short)] == short:
+            raise reject("over", f"{first!r} and {second!r}", f"both set {_full(short)}; keep one of them")
+    return paths
+
+
+def _full(path: Path) -> str:
+    """The whole name of a field; that of the problem goes without saying."""
+    return ".".join(path if path[0] == "algorithm" else path[1:])
+
+
+def _fields(base: Setting, options: Iterable[str]) -> Iterator[Path]:
+    """Everything that an axis can mean."""
+    yield from _within(base.problem, ("problem",))
+    yield ("algorithm",)
+    yield from _within(base.algorithm, ("algorithm",))
+    for name in options:
+        yield "options", name
+
+
+def _within(value: Any, path: Path) -> Iterator[Path]:
+    """Fields of a part of the problem or of the algorithm, and of the parts within; arguments that stand for fields."""
+    if isinstance(value, Parameters):
+        yield from ((*path, name) for name in value)
+    elif dataclasses.is_dataclass(value):
+        fields = [field.name for field in dataclasses.fields(value)]
+        extra = [name for name in inspect.signature(type(value)).parameters if name not in fields]
+        yield from ((*path, name) for name in extra)
+        for name in fields:
+            yield (*path, name)
+            yield from _within(getattr(value, name), (*path, name))
+
+
+def _find(name: str, known: Mapping[str, Path]) -> Path:
+    """The field of that whole name, or the one whose name ends so, parts between left out."""
+    exact = known.get(name.removeprefix("problem."))
+    if exact is not None:
+        return exact
+    parts = name.split(".")
+    found = [whole for whole, path in known.items() if path[-1] == parts[-1] and _along(parts, path)]
+    if len(found) == 1:
+        return known[found[0]]
+    if found:
+        raise reject("over", repr(name), f"it may mean {' or '.join(found)}; write one of them")
+    by_ending = {path[-1]: whole for whole, path in known.items()}
+    near = difflib.get_close_matches(name, [*known, *by_ending], n=3)
+    meant = dict.fromkeys(by_ending.get(word, word) if word not in known else word for word in near)
+    hint = f"did you mean {' or '.join(meant)}? " if meant else ""
+    raise reject("over", repr(name), f"{hint}there are {', '.join(known)}")
+
+
+def _along(parts: Sequence[str], path: Path) -> bool:
+    """Whether the parts of a name are met in this order on the way to a field."""
+    way = iter(path)
+    return all(part in way for part in parts)
+
+
+def label(value: Any) -> Any:
+    """A value along an axis as it is shown: a number or a word as it stands, anything else in short words."""
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        return value
+    return str(value) if value is None or isinstance(value, bool) else spoken(to_words(value))
+
+
+def coordinate(values: Iterable[Any]) -> np.ndarray:
+    """Labels of the values along an axis: numbers where all are, words otherwise."""
+    labels = [label(value) for value in values]
+    numbers = all(isinstance(value, int | float) for value in labels)
+    return np.asarray(labels) if numbers else np.asarray([str(value) for value in labels])

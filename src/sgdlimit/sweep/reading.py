@@ -1,0 +1,168 @@
+"""One number a point, with its error: a variable of a sweep at one time, or at its best time."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..errors import instance, real, reject, whole
+from ..results.variables import AXES, SYSTEMATIC, neighbours, split
+
+if TYPE_CHECKING:
+    import xarray
+
+UNITS = ("student", "student_", "teacher")
+ERRORS = ("_stderr", *SYSTEMATIC, "_interpolation_error")
+"""Endings of the errors that add up, in squares."""
+DECADES = 100.0
+"""Positive values whose largest and least differ by more are looked at in logarithms."""
+SPREAD = 4.0
+"""The same of an axis, if its values are also spaced more evenly in logarithms."""
+UNIFORM = 12**-0.5
+"""Standard deviation of a place that is known to lie within an interval of length 1, and no better."""
+SECOND = 1 / 3
+"""An error of second order is a third of what doubling the spacing adds to it."""
+
+
+class Reading(NamedTuple):
+    """A variable over the axes of a sweep."""
+
+    value: "xarray.DataArray"
+    error: "xarray.DataArray"
+    """Everything that is uncertain, together; zero where nothing is."""
+    words: str
+    """At which time, for a label: 'at t = 4'; empty if there is none."""
+
+
+def dataset_of(sweep: Any) -> "xarray.Dataset":
+    """The dataset of a `Sweep`, or the one that was given."""
+    import xarray
+
+    dataset = getattr(sweep, "dataset", sweep)
+    instance("sweep", dataset, xarray.Dataset, "a Sweep, as sl.sweep returns, or its dataset")
+    return dataset
+
+
+def axes_of(dataset: "xarray.Dataset") -> tuple[str, ...]:
+    """The axes of the sweep: dimensions of the points, or coordinates along `point`."""
+    if "point" in dataset.dims:
+        return tuple(
+            str(name) for name, value in dataset.coords.items() if value.dims == ("point",) and name != "point"
+        )
+    return tuple(str(dim) for dim in dataset.dims if dim not in AXES)
+
+
+def axis_named(argument: str, name: Any, dataset: "xarray.Dataset") -> str:
+    """An axis of the sweep, or an error that names those there are."""
+    axes = axes_of(dataset)
+    if name not in axes:
+        raise reject(argument, repr(name), f"it must be an axis of the sweep; {neighbours(name, axes)}")
+    return str(name)
+
+
+def curves(dataset: "xarray.Dataset", variable: Any, entry: Any = (0, 0)) -> tuple[Any, Any]:
+    """Value and total error over axes and time; of a matrix over units one entry."""
+    held = [str(name) for name in dataset.data_vars if not split(str(name))[1] and dataset[name].dtype.kind in "fiu"]
+    if variable not in held:
+        raise reject("variable", repr(variable), f"the sweep does not hold it as numbers; {neighbours(variable, held)}")
+    value = dataset[variable].astype(float)
+    error = total_error(dataset, variable)
+    further = [str(dim) for dim in value.dims if dim in AXES and dim not in ("time", *UNITS)]
+    if further:
+        raise reject("variable", variable, f"it has {' and '.join(further)} beside the axes of the sweep; reduce it")
+    at = _entry(value, entry)
+    return value.isel(at), error.isel(at)
+
+
+def total_error(dataset: "xarray.Dataset", variable: str) -> "xarray.DataArray":
+    """Root of the sum of squares of those errors of a variable that the dataset holds."""
+    parts = [dataset[variable + ending] for ending in ERRORS if variable + ending in dataset]
+    return sum((part.astype(float) ** 2 for part in parts), 0.0 * dataset[variable].astype(float)) ** 0.5
+
+
+def _entry(value: "xarray.DataArray", entry: Any) -> dict[str, int]:
+    """Which unit along each axis of units."""
+    units = [dim for dim in value.dims if dim in UNITS]
+    chosen = entry if isinstance(entry, tuple | list) else (entry,)
+    if len(chosen) < len(units):
+        raise reject("entry", repr(entry), f"give one number for each of {', '.join(map(str, units))}")
+    at = {}
+    for dim, unit in zip(units, chosen, strict=False):
+        most = value.sizes[dim] - 1
+        at[str(dim)] = whole("entry", unit, least=0, most=most, why=f"{dim} goes from 0 to {most}")
+    return at
+
+
+def read(sweep: Any, variable: str, time: Any = None, entry: Any = (0, 0)) -> Reading:
+    """One number a point. time: None or "last", "best" (lowest along time), or a recorded span's number."""
+    dataset = dataset_of(sweep)
+    value, error = curves(dataset, variable, entry)
+    if "time" not in value.dims:
+        if time not in (None, "last"):
+            raise reject("time", repr(time), f"the sweep keeps {variable} at one time only; leave it out")
+        return Reading(value, error, "")
+    times = np.asarray(value["time"], dtype=float)
+    if time is None or (isinstance(time, str) and time == "last"):
+        words = f"at t = {times[-1]:g}"
+        return Reading(value.isel(time=-1, drop=True), error.isel(time=-1, drop=True), words)
+    if isinstance(time, str):
+        if time != "best":
+            raise reject("time", repr(time), 'it must be a number, "last" or "best" (lowest along time)')
+        return Reading(*lowest(value, error), "lowest along time")
+    at = real("time", time, least=times[0], most=times[-1], why=f"it must lie within {times[0]:g} … {times[-1]:g}")
+    return Reading(_at(value, times, at), _at(error, times, at), f"at t = {at:g}")
+
+
+def _at(values: "xarray.DataArray", times: np.ndarray, at: float) -> "xarray.DataArray":
+    """Between two recorded times in proportion; a missing neighbour of weight zero does not matter."""
+    right = max(1, min(int(np.searchsorted(times, at)), len(times) - 1)) if len(times) > 1 else 0
+    left = max(right - 1, 0)
+    share = (at - times[left]) / (times[right] - times[left]) if right > left else 0.0
+    if share in (0.0, 1.0):
+        return values.isel(time=right if share else left, drop=True)
+    return (1 - share) * values.isel(time=left, drop=True) + share * values.isel(time=right, drop=True)
+
+
+def lowest(value: "xarray.DataArray", error: "xarray.DataArray") -> tuple[Any, Any]:
+    """The lowest recorded value along time and its error; missing where there is none."""
+    found = value.notnull().any("time")
+    place = value.fillna(np.inf).argmin("time")
+    return value.isel(time=place).drop_vars("time").where(found), error.isel(time=place).drop_vars("time").where(found)
+
+
+def logarithmic(values: Any, scale: Any = None) -> bool:
+    """Whether an axis is better looked at in logarithms: positive, wide, and more evenly spaced there.
+
+    scale: "log" or "linear" where that is known already.
+    """
+    if scale in ("log", "linear"):
+        return scale == "log"
+    values = np.asarray(values)
+    if values.dtype.kind not in "fiu":
+        return False
+    values = np.unique(values)
+    if len(values) < 3 or not np.all(np.isfinite(values)) or values[0] <= 0 or values[-1] < SPREAD * values[0]:
+        return False
+    return _unevenness(np.log(values)) < _unevenness(values)
+
+
+def _unevenness(values: np.ndarray) -> float:
+    gaps = np.diff(values)
+    return float(gaps.std() / gaps.mean())
+
+
+def numbers(argument: str, values: Any) -> np.ndarray:
+    """Finite numbers in a row, or an error."""
+    try:
+        found = np.atleast_1d(np.asarray(values, dtype=float))
+    except (TypeError, ValueError):
+        raise reject(argument, repr(values), "it must be numbers") from None
+    if found.ndim != 1 or not np.all(np.isfinite(found)):
+        raise reject(argument, repr(values), "it must be finite numbers")
+    return found
+
+
+def spans_decades(values: Any) -> bool:
+    """Whether numbers are all positive and differ by factors of more than a hundred."""
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    return bool(finite.size and finite.min() > 0 and finite.max() > DECADES * finite.min())

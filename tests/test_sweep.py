@@ -1,0 +1,517 @@
+"""Sweeps: every point is the single call, in its place, computed once; what goes wrong is told and loses nothing."""
+
+import dataclasses
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+from typer.testing import CliRunner
+
+import sgdlimit as sl
+from sgdlimit.cli.app import app
+from sgdlimit.results import files
+from sgdlimit.sweep import engines, store, tasks
+from sgdlimit.sweep import run as run_module
+
+GRID = {"sample_ratio": [0.5, 2.0], "temperature": [0.1, 0.3, 0.5]}
+EXACT = {"kind": "least_squares", "t_max": 2.0}
+SGF = sl.SGF(0.1)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Keys of the tasks that are computed."""
+    keys = []
+
+    def perform(task):
+        keys.append(task.key)
+        return tasks.perform(task)
+
+    monkeypatch.setattr(engines, "perform", perform)
+    return keys
+
+
+def identical(first, second):
+    """Datasets of equal values, times of work aside."""
+    for kind, dataset in first.datasets.items():
+        xarray.testing.assert_identical(
+            dataset.drop_vars("seconds").drop_attrs(), second[kind].drop_vars("seconds").drop_attrs()
+        )
+    return True
+
+
+# --- what a sweep is ---
+
+
+def test_every_point_is_the_single_call(ridge):
+    found = sl.sweep(ridge, SGF, over=GRID, **EXACT).dataset
+    assert found["test_error"].dims == ("sample_ratio", "temperature", "time")
+    assert found["overlap"].dims == ("sample_ratio", "temperature", "time", "student", "teacher")
+    np.testing.assert_array_equal(found["time"], np.linspace(0, 2, 65))
+    for ratio in GRID["sample_ratio"]:
+        for temperature in GRID["temperature"]:
+            problem = dataclasses.replace(ridge, sample_ratio=ratio)
+            single = sl.least_squares(problem, sl.SGF(temperature), times=np.linspace(0, 2, 65))
+            at = found.sel(sample_ratio=ratio, temperature=temperature)
+            for name in single.curves:
+                np.testing.assert_array_equal(at[name], single[name])
+            assert at["status"] == "complete"
+
+
+@pytest.mark.parametrize("seeds", ["common", "independent"])
+def test_monte_carlo_points_equal_the_single_call_bit_for_bit(ridge, seeds):
+    options = {"dt": 0.25, "samples": 4096, "metrics": {"size": size}}
+    found = sl.sweep(ridge, sl.SGF(0.2), over={"sample_ratio": [0.5, 2.0]}, t_max=1.0, seed=7, seeds=seeds, **options)
+    drawn = found.dataset["seed"].values
+    assert (drawn == 7).all() if seeds == "common" else len({7, *drawn.tolist()}) == 3
+    for ratio, seed in zip((0.5, 2.0), drawn, strict=True):
+        problem = dataclasses.replace(ridge, sample_ratio=ratio)
+        single = sl.solve(problem, sl.SGF(0.2), times=np.linspace(0, 1, 65), seed=int(seed), **options)
+        at = found.dataset.sel(sample_ratio=ratio)
+        for name in (*single.curves, "test_error_stderr", "norm_step_error", "train_size", "train_size_bias_error"):
+            np.testing.assert_array_equal(at[name], single[name], err_msg=name)
+        value, error = found.curve("test_error")
+        np.testing.assert_allclose(error.sel(sample_ratio=ratio), single.curve("test_error")[1], rtol=1e-12)
+        assert value is not None
+
+
+def size(r, r_star, z):
+    return jnp.abs(r)
+
+
+def test_seeds_of_points_do_not_depend_on_the_grid(ridge):
+    few = sl.sweep(ridge, SGF, over={"sample_ratio": [2.0]}, seeds="independent", **EXACT).dataset
+    many = sl.sweep(ridge, SGF, over={"sample_ratio": [0.5, 2.0]}, seeds="independent", **EXACT).dataset
+    other = sl.sweep(ridge, SGF, over={"sample_ratio": [2.0]}, seeds="independent", seed=1, **EXACT).dataset
+    assert few["seed"].item() == many["seed"].values[1] != many["seed"].values[0]
+    assert few["seed"].item() != other["seed"].item()
+
+
+def test_a_list_of_points_has_one_axis(ridge):
+    listed = [{"sample_ratio": 0.5, "noise.scale": 0.1}, {"sample_ratio": 2.0, "noise.scale": 0.4}]
+    found = sl.sweep(ridge, SGF, points=listed, keep="final", **EXACT).dataset
+    assert found["test_error"].dims == ("point",)
+    np.testing.assert_array_equal(found["noise.scale"], [0.1, 0.4])
+    problem = dataclasses.replace(ridge, sample_ratio=2.0, noise=sl.Normal(0.4))
+    single = sl.least_squares(problem, SGF, times=np.linspace(0, 2, 65))
+    assert found["test_error"].values[1] == single["test_error"][-1]
+
+
+def test_objects_along_an_axis_are_named_in_words(ridge):
+    over = {"algorithm": [sl.GradientFlow(), sl.SGF(0.2)], "teacher_width": [None, 1]}
+    found = sl.sweep(ridge, SGF, over=over, keep="final", **EXACT).dataset
+    assert list(found["algorithm"].values) == ["GradientFlow()", "SGF(temperature=0.2)"]
+    assert list(found["teacher_width"].values) == ["None", "1"]
+    assert found["test_error"].sel(algorithm="GradientFlow()", teacher_width="1") < found["test_error"].values[1, 0]
+
+
+def test_points_of_different_width_share_one_array():
+    problem = sl.Problem(loss=sl.TwoLayer(jnp.tanh), labels=sl.TwoLayerLabels(jnp.tanh), sample_ratio=2.0,
+                         teacher=sl.Normal(1.0), init=sl.Normal(0.1), teacher_width=1)  # fmt: skip
+    found = sl.sweep(problem, SGF, over={"width": [1, 2]}, kind="online", t_max=0.5, samples=2048).dataset
+    assert found["norm"].dims == ("width", "time", "student", "student_")
+    assert np.isfinite(found["norm"].sel(width=2)).all()
+    narrow = found["norm"].sel(width=1).values
+    assert np.isfinite(narrow[:, 0, 0]).all()
+    assert np.isnan(narrow[:, 1]).all()
+
+
+def test_t_max_as_an_axis_gives_final_values(ridge):
+    found = sl.sweep(ridge, SGF, over={"t_max": [1.0, 2.0]}, kind="least_squares", keep="final").dataset
+    assert found["test_error"].dims == ("t_max",)
+    single = sl.least_squares(ridge, SGF, times=np.linspace(0, 1, 65))
+    assert found["test_error"].values[0] == single["test_error"][-1]
+
+
+def test_simulations_keep_trials_and_the_times_of_their_updates(ridge):
+    found = sl.sweep(ridge, sl.SGD(0.3, 2), over={"temperature": [0.2, 0.7]}, kind="simulate", t_max=1.0,
+                     times=[0.0, 0.5, 1.0], dim=20, trials=3).dataset  # fmt: skip
+    for temperature in (0.2, 0.7):
+        runs = sl.simulate(ridge, sl.SGD(temperature, 2), dim=20, trials=3, times=[0.0, 0.5, 1.0])
+        at = found.sel(temperature=temperature)
+        np.testing.assert_array_equal(at["test_error_trials"], runs["test_error"])
+        np.testing.assert_array_equal(at["test_error"], runs.curve("test_error")[0])
+        np.testing.assert_array_equal(at["test_error_stderr"], runs.curve("test_error")[1])
+        np.testing.assert_array_equal(at["recorded_time"], runs.time)
+
+
+def test_several_kinds_are_compared_at_every_point(ridge):
+    times = [0.0, 0.5, 1.0]
+    kind = {"least_squares": {}, "simulate": {"dim": 60, "trials": 8}}
+    found = sl.sweep(ridge, sl.SGD(0.2), over={"sample_ratio": [1.0, 2.0]}, kind=kind, times=times)
+    assert list(found.datasets) == ["least_squares", "simulate"]
+    single = sl.compare(
+        sl.least_squares(ridge, sl.SGD(0.2), times=times),
+        sl.simulate(ridge, sl.SGD(0.2), dim=60, trials=8, times=times),
+    )
+    at = found.comparison.sel(sample_ratio=2.0, against="simulate")
+    assert at["p_value"].sel(variable="all").item() == single.p_value
+    assert at["p_value"].sel(variable="test_error").item() == single.p_values["test_error"]
+    assert at["verdict"].sel(variable="all").item() == single.verdict
+    assert "against simulate" in repr(found)
+    with pytest.raises(KeyError, match="online"):
+        found["online"]
+
+
+def test_diverged_points_are_marked_and_end_in_nan(ridge):
+    found = sl.sweep(ridge, SGF, over={"temperature": [0.1, 30.0]}, kind="simulate", t_max=20.0, dim=20, trials=2)
+    status = list(found.dataset["status"].values)
+    assert status == ["complete", "diverged"]
+    assert np.isfinite(found.dataset["norm"].values[0]).all()
+    assert np.isnan(found.dataset["norm"].values[1, -1]).all()
+    assert np.isfinite(found.dataset["norm"].values[1, 0]).all()
+    assert "largest stable temperature" in found.dataset["reason"].values[1]
+    (line,) = found.failed
+    assert (line["temperature"], line["status"]) == (30.0, "diverged")
+
+
+def test_refused_points_and_memory_are_marked_and_the_others_go_on(ridge, monkeypatch):
+    def least_squares(problem, *args, **kwargs):
+        if problem.sample_ratio == 2.0:
+            raise MemoryError("no room")
+        return sl.least_squares(problem, *args, **kwargs)
+
+    monkeypatch.setattr(tasks, "function", lambda kind: least_squares)
+    monkeypatch.setattr(tasks, "takes", lambda kind: ())
+    over = {"penalty": [sl.Ridge(0.1), sl.Quartic(0.1)], "sample_ratio": [1.0, 2.0]}
+    with pytest.warns(sl.SweepWarning, match="3 of 4 points failed"):
+        found = sl.sweep(ridge, SGF, over=over, **EXACT)
+    assert list(found.dataset["status"].values.ravel()) == ["complete", "failed", "failed", "failed"]
+    reasons = found.dataset["reason"].values.ravel()
+    assert reasons[1].startswith("out of memory")
+    assert reasons[2].startswith("problem.penalty")
+    assert np.isnan(found.dataset["test_error"].values[0, 1]).all()
+    assert len(found.failed) == 3
+
+
+def test_functions_of_the_user_are_part_of_the_hash(ridge):
+    def keys(loss):
+        problem = dataclasses.replace(ridge, loss=loss)
+        return tasks.make(problem, SGF, (), np.ones(2), False, {}, 0, False).key
+
+    scale = 1.0
+
+    def fn(r, y):
+        return scale * (r - y) ** 2
+
+    def other(r, y):
+        return (r - y) ** 2 / 2
+
+    first = keys(sl.Loss(fn))
+    assert first == keys(sl.Loss(fn))
+    assert first != keys(sl.Loss(other))
+    assert first != keys(sl.Square())
+    scale = 2.0
+    assert first != keys(sl.Loss(fn))
+
+
+def test_the_hash_is_the_same_in_another_process_and_knows_every_input(ridge):
+    code = (
+        "import numpy as np, sgdlimit as sl; from sgdlimit.sweep import tasks\n"
+        "p = sl.Problem(loss=sl.Square(), penalty=sl.Ridge(0.1), sample_ratio=2.0, teacher=sl.Normal(1.0), "
+        "noise=sl.Normal(0.5))\n"
+        "call = (tasks.Call('solve', {'tol': 0.1}),)\n"
+        "print(tasks.make(p, sl.SGF(0.1), call, np.linspace(0, 1, 3), False, {}, 0, False).key)"
+    )
+    elsewhere = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+    def key(problem=ridge, algorithm=SGF, kind="solve", tol=0.1, last=1.0, final=False, seed=0):
+        call = (tasks.Call(kind, {"tol": tol}),)
+        return tasks.make(problem, algorithm, call, np.linspace(0, last, 3), final, {}, seed, False).key
+
+    assert key() == elsewhere
+    others = [
+        key(dataclasses.replace(ridge, sample_ratio=2.5)), key(dataclasses.replace(ridge, teacher_width=2)),
+        key(algorithm=sl.SGF(0.2)), key(algorithm=sl.SGD(0.1)), key(kind="online"), key(tol=0.2), key(last=2.0),
+        key(final=True), key(seed=1),
+    ]  # fmt: skip
+    assert len({elsewhere, *others}) == len(others) + 1
+
+
+def test_the_function_is_public_whatever_was_imported_first():
+    code = "import sgdlimit.sweep.store; import sgdlimit as sl; print(callable(sl.sweep), sl.sweep.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "sweep"]
+
+
+# --- the store ---
+
+
+def test_the_same_call_computes_nothing_and_a_larger_grid_only_what_is_new(ridge, tmp_path, computed):
+    first = sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+    assert len(computed) == len(set(computed)) == 6
+    again = sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+    assert len(computed) == 6
+    assert identical(first, again)
+    larger = {"temperature": [0.1, 0.2, 0.3, 0.5], "sample_ratio": [2.0, 0.5]}
+    found = sl.sweep(
+        dataclasses.replace(ridge, sample_ratio=9.0), sl.SGF(0.7), over=larger, store=tmp_path / "s", **EXACT
+    )
+    assert len(computed) == 8
+    assert identical(found, sl.sweep(ridge, SGF, over=larger, **EXACT))
+
+
+def test_points_survive_ctrl_c_and_the_message_says_how_to_go_on(ridge, tmp_path, monkeypatch):
+    def perform(task):
+        if task.labels["temperature"] == 0.5:
+            raise KeyboardInterrupt
+        return tasks.perform(task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engines, "perform", perform)
+        with pytest.raises(KeyboardInterrupt, match=r"2 of 6 points are kept in .*; the same call goes on"):
+            sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+        with pytest.raises(KeyboardInterrupt, match="store="):
+            sl.sweep(ridge, SGF, over=GRID, **EXACT)
+    assert identical(
+        sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT), sl.sweep(ridge, SGF, over=GRID, **EXACT)
+    )
+
+
+@pytest.fixture
+def small_packs(monkeypatch):
+    for name, value in (("LOOSE", 4), ("FEW", 3), ("PACK", 5)):
+        monkeypatch.setattr(store, name, value)
+    monkeypatch.setattr(run_module, "FEW", 3)
+
+
+def test_packed_points_are_the_same_and_others_can_read_them(ridge, tmp_path, computed, small_packs):
+    over = {"sample_ratio": [0.5, 2.0, 3.0], "temperature": [0.1, 0.3, 0.5]}
+    first = sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT)
+    packs = list((tmp_path / "s" / "packs").glob("*.nc"))
+    assert len(packs) >= 2
+    assert len(list((tmp_path / "s" / "points").iterdir())) + sum(_points(pack) for pack in packs) == 9
+    assert identical(first, sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT))
+    assert len(computed) == 9
+    names = xarray.open_dataset(packs[0], engine="h5netcdf")
+    values = xarray.open_dataset(packs[0], group="least_squares", engine="h5netcdf")
+    for row in range(names.sizes["point"]):
+        inputs = json.loads(names["inputs"].values[row])
+        assert inputs["problem"]["sample_ratio"] == names["sample_ratio"].values[row]
+        problem = dataclasses.replace(ridge, sample_ratio=inputs["problem"]["sample_ratio"])
+        single = sl.least_squares(problem, sl.SGF(inputs["algorithm"]["temperature"]), times=inputs["times"])
+        np.testing.assert_array_equal(values["test_error"].values[row], single["test_error"])
+
+
+def _points(pack):
+    with xarray.open_dataset(pack, engine="h5netcdf") as found:
+        return found.sizes["point"]
+
+
+def test_a_kill_between_packing_and_removing_loses_and_doubles_nothing(ridge, tmp_path, monkeypatch, small_packs):
+    monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: None)
+    over = {"temperature": list(np.linspace(0.1, 1, 8))}
+    first = sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT)
+    monkeypatch.undo()
+    kept = store.Store(tmp_path / "s")
+    assert len(list((tmp_path / "s" / "points").glob("*.npz"))) == 8
+    assert len(kept.keys()) == 8
+    kept.pack(1)
+    assert len(kept.keys()) == 8
+    assert not list((tmp_path / "s" / "points").glob("*.npz"))
+    assert identical(first, sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT))
+
+
+def test_a_damaged_point_is_computed_again_and_a_damaged_pack_is_named(ridge, tmp_path, computed, small_packs):
+    over = {"temperature": [0.1, 0.2]}
+    first = sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT)
+    loose = next((tmp_path / "s" / "points").glob("*.npz"))
+    loose.write_bytes(loose.read_bytes()[:-100])
+    assert identical(first, sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT))
+    assert len(computed) == 3
+    store.Store(tmp_path / "s").pack(1)
+    pack = next((tmp_path / "s" / "packs").glob("*.nc"))
+    content = bytearray(pack.read_bytes())
+    content[len(content) // 2] ^= 1
+    pack.write_bytes(content)
+    with pytest.raises(sl.InputError, match=r"store: got .*nc; .*damaged; delete it"):
+        sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT)
+    pack.unlink()
+    assert identical(first, sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT))
+    assert len(computed) == 5
+
+
+def test_a_store_of_another_version_or_of_other_files_is_refused(ridge, tmp_path, monkeypatch):
+    sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+    monkeypatch.setattr(store, "numerical_version", lambda: "sgdlimit 9")
+    with pytest.raises(sl.InputError, match=r"store: .*computed by sgdlimit 0.*name a new folder"):
+        sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+    monkeypatch.undo()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    for folder, words in (("mine", "other files"), ("mine/thesis.tex", "no folder"), ("none/s", "does not exist")):
+        with pytest.raises(sl.InputError, match=words):
+            sl.sweep(ridge, SGF, over=GRID, store=tmp_path / folder, **EXACT)
+    (tmp_path / "s" / "store.json").write_text("{")
+    with pytest.raises(sl.InputError, match="cannot be read"):
+        sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+
+
+def test_a_disk_without_room_is_refused_before_work_and_keeps_what_was_there(ridge, tmp_path, monkeypatch, computed):
+    sl.sweep(ridge, SGF, over={"temperature": [0.1]}, store=tmp_path / "s", **EXACT)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "fsync", full)
+        with pytest.raises(sl.InputError, match="no room"):
+            sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+    assert len(computed) == 1
+    sl.sweep(ridge, SGF, over={"temperature": [0.1]}, store=tmp_path / "s", **EXACT)
+    assert len(computed) == 1
+
+
+def test_a_store_that_cannot_be_written_is_refused_before_work(ridge, tmp_path, monkeypatch, computed):
+    def closed(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(files.os, "open", closed)
+    with pytest.raises(sl.InputError, match=r"store.*[Rr]ead-only"):
+        sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+    assert not computed
+
+
+def test_sweeps_that_share_a_store_lose_nothing_and_share_the_work(ridge, tmp_path, computed, small_packs):
+    over = {"sample_ratio": [0.5, 1.0, 2.0], "temperature": list(np.linspace(0.1, 1.0, 20))}
+    found = {}
+
+    def go(number):
+        with warnings.catch_warnings():
+            found[number] = sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT)
+
+    threads = [threading.Thread(target=go, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    alone = sl.sweep(ridge, SGF, over=over, **EXACT)
+    assert all(identical(alone, found[number]) for number in range(3))
+    assert len(computed) - 60 < 120  # all three, each on its own, would be 180
+    assert len(store.Store(tmp_path / "s").keys()) == 60
+
+
+def test_points_that_failed_for_want_of_something_are_tried_again(ridge, tmp_path, monkeypatch, computed):
+    broken = {"first": True}
+
+    def perform(task):
+        if broken["first"] and task.labels["temperature"] == 0.3:
+            return tasks.failed(task, "out of memory")
+        computed.append(task.key)
+        return tasks.perform(task)
+
+    monkeypatch.setattr(engines, "perform", perform)
+    with pytest.warns(sl.SweepWarning):
+        sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+    broken["first"] = False
+    found = sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+    assert set(found.dataset["status"].values.ravel()) == {"complete"}
+    assert len(computed) == 6
+
+
+# --- what it costs, files, the command line ---
+
+
+def test_a_plan_counts_what_is_stored_and_estimates_the_rest(ridge, tmp_path):
+    arguments = {"over": GRID, "store": tmp_path / "s", **EXACT}
+    sl.sweep(ridge, SGF, **(arguments | {"over": {"sample_ratio": [0.5, 2.0], "temperature": [0.1]}}))
+    outline = sl.plan_sweep(ridge, SGF, **arguments)
+    assert len(outline.points) == 6
+    assert outline.missing == 4
+    assert sum(point["stored"] for point in outline.points) == 2
+    assert 0 < outline.seconds < 10
+    sl.sweep(ridge, SGF, **arguments)
+    assert "nothing to do" in repr(sl.plan_sweep(ridge, SGF, **arguments))
+
+
+def test_the_dataset_is_written_whole_and_read_by_others(ridge, tmp_path):
+    kind = {"least_squares": {}, "simulate": {"dim": 20, "trials": 2}}
+    found = sl.sweep(ridge, SGF, over={"temperature": [0.1, 0.2]}, kind=kind, times=[0.0, 1.0])
+    found.save(tmp_path / "d.nc")
+    for group in ("least_squares", "simulate"):
+        read = xarray.load_dataset(tmp_path / "d.nc", group=group, engine="h5netcdf")
+        xarray.testing.assert_equal(read, found[group])
+    assert xarray.load_dataset(tmp_path / "d.nc", group="comparison", engine="h5netcdf")["verdict"].shape == (2, 1, 7)
+    with pytest.raises(sl.InputError, match="exists"):
+        found.save(tmp_path / "d.nc")
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def example(tmp_path):
+    path = tmp_path / "ridge.toml"
+    path.write_text(run("models", "--example").stdout)
+    return path
+
+
+def test_command_line_from_file_to_dataset(example, tmp_path):
+    dry = run("sweep", example, "--dry-run")
+    assert dry.exit_code == 0
+    assert "sample_ratio = 0.5, temperature = 0.1" in dry.stdout
+    assert "16 points, 0 of them stored" in dry.stdout
+    output = tmp_path / "d.nc"
+    done = run("sweep", example, "-o", output)
+    assert done.exit_code == 0, done.stderr
+    found = xarray.load_dataset(output, group="least_squares", engine="h5netcdf")
+    np.testing.assert_allclose(found["temperature"], np.geomspace(0.1, 1.0, 4))
+    assert found["time"].values[-1] == 8.0
+    assert run("sweep", example, "-o", output).exit_code == 2
+    assert "16 of them stored; nothing to do" in run("sweep", example, "-o", output, "--force", "--dry-run").stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[sweep]", "[sweep]\ncolour = 3", ["sweep.colour"]),
+        ("kind = \"least_squares\"", "kind = \"nothing\"", ["kind"]),
+        ("sample_ratio = [0.5, 1.0, 2.0, 4.0]", "sample_ration = [1.0]", ["did you mean sample_ratio"]),
+        ("count = 4", "count = 0", ["temperature.count"]),
+        ("from = 0.1", "begin = 0.1", ["sweep.over.temperature"]),
+        ("from = 0.1", "from = 0.0", ["sweep.over.temperature.from"]),
+        ("[sweep.over]", "[sweep.under]", ["sweep.under"]),
+        ("seed = 0\n", "seed = 0\ntol = 0.1\n", ["run.tol"]),
+    ],
+)  # fmt: skip
+def test_command_line_refuses_wrong_tables(example, tmp_path, old, new, words):
+    text = example.read_text()
+    assert old in text
+    example.write_text(text.replace(old, new))
+    done = run("sweep", example, "-o", tmp_path / "d.nc")
+    assert done.exit_code == 2
+    for word in words:
+        assert word in done.stderr
+
+
+def test_command_line_takes_designs_and_tells_of_failures(example, tmp_path):
+    text = example.read_text().split("[sweep]")[0]
+    design = (
+        '[sweep]\nkind = "least_squares"\nkeep = "final"\n[sweep.design]\nname = "sobol"\ncount = 4\n'
+        '[sweep.design.ranges]\nsample_ratio = [0.5, 8.0, "log"]\ntemperature = [0.1, 1.0]\n'
+    )
+    example.write_text(text + design)
+    assert run("sweep", example, "-o", tmp_path / "d.nc").exit_code == 0
+    found = xarray.load_dataset(tmp_path / "d.nc", group="least_squares", engine="h5netcdf")
+    assert found["test_error"].dims == ("point",)
+    points = '[sweep]\nkind = "least_squares"\n[[sweep.points]]\n"init.value" = 0.5\nt_max = 1.0\n'
+    example.write_text(text + points)
+    done = run("sweep", example, "-o", tmp_path / "e.nc")
+    assert done.exit_code == 2
+    assert "t_max" in done.stderr
+    example.write_text(
+        text.replace('"Square"', '"Logistic"') + '[sweep]\nkind = "least_squares"\n[sweep.over]\ntemperature = [0.1]\n'
+    )
+    done = run("sweep", example, "-o", tmp_path / "f.nc")
+    assert done.exit_code == 3
+    assert "1 points failed" in done.stderr
