@@ -8,7 +8,8 @@ that of the single call, to the last bit.
 import os
 import queue
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -31,7 +32,8 @@ PATIENCE = 0.2
 
 Call = tuple[Problem, Algorithm, Mapping[str, Any]]
 """Problem, algorithm, and the other arguments of `solve`."""
-Answers = Generator[tuple[int, Solution | BaseException], None, None]
+Answers = Generator[tuple[int, Any], None, None]
+"""The number of what was asked, and its result or what it raised."""
 
 
 def solve_many(
@@ -41,14 +43,24 @@ def solve_many(
 
     most: at a time. joint: whether marches are put together into one program; left out, on all but CPUs.
     """
+
+    def one(number: int) -> Solution:
+        problem, algorithm, options = calls[number]
+        return solve(problem, algorithm, **{**options, "progress": False})
+
+    with Progress("solve", len(calls), progress) as bar:
+        for found in at_once([partial(one, number) for number in range(len(calls))], most, joint):
+            bar.advance()
+            yield found
+
+
+def at_once(works: Sequence[Callable[[], Any]], most: int | None = None, joint: bool | None = None) -> Answers:
+    """Functions that call `solve`, each in a thread: number and result of every one, as they come."""
     joint = jax.default_backend() != "cpu" if joint is None else joint
     usual = MOST if joint else 1 + (os.cpu_count() or 1)
     most = usual if most is None else whole("most", most, least=1, why="it must be a whole number ≥ 1")
-    with Progress("solve", len(calls), progress) as bar:
-        for first, last in _waves(len(calls), most if joint else len(calls)):
-            for found in _wave(calls, range(first, last), min(most, last - first), joint):
-                bar.advance()
-                yield found
+    for first, last in _waves(len(works), most if joint else len(works)):
+        yield from _wave(works, range(first, last), min(most, last - first), joint)
 
 
 def _waves(count: int, most: int) -> Iterator[tuple[int, int]]:
@@ -79,8 +91,8 @@ def _next(done: queue.SimpleQueue[Any]) -> Any:
             continue
 
 
-def _wave(calls: Sequence[Call], numbers: range, workers: int, joint: bool) -> Answers:
-    """These calls, by so many threads."""
+def _wave(works: Sequence[Callable[[], Any]], numbers: range, workers: int, joint: bool) -> Answers:
+    """These functions, by so many threads."""
     meeting = Meeting(joint, sizes(workers))
     todo, done = queue.SimpleQueue[int](), queue.SimpleQueue[tuple[int, Any]]()
     for number in numbers:
@@ -95,8 +107,7 @@ def _wave(calls: Sequence[Call], numbers: range, workers: int, joint: bool) -> A
                     return
                 try:
                     meeting.check()
-                    problem, algorithm, options = calls[number]
-                    done.put((number, solve(problem, algorithm, **{**options, "progress": False})))
+                    done.put((number, works[number]()))
                 except Dismissed:
                     return
                 except BaseException as error:  # whatever a user's function raises: somebody waits for the answer
