@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -5,6 +6,11 @@ import matplotlib
 import pytest
 
 import sgdlimit as sl
+
+if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_setaffinity"):
+    # a core for each worker: two programs whose linear algebra takes all cores slow each other down many times
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(worker[2:]) % len(cores)]})
 
 matplotlib.use("Agg")
 sys.path.insert(0, str(Path(__file__).parent))
