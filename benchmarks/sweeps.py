@@ -9,6 +9,7 @@
 The exit status is 1 if anything is lost, differs or takes longer than it may.
 """
 
+import importlib
 import os
 import random
 import shutil
@@ -221,15 +222,14 @@ def kills(count: int = 50, workers: int = 0) -> bool:
 
 def on_dask() -> bool:
     """Two worker processes; then one of them killed in the middle of its point."""
-    from distributed import Client, LocalCluster
-
+    distributed: Any = importlib.import_module("distributed")
     over = {"sample_ratio": np.geomspace(0.5, 4.0, 6), "temperature": np.geomspace(0.1, 1.0, 4)}
     arguments: dict[str, Any] = {"t_max": 4.0, "tol": 1e-2}
     alone, _ = timed("24 points of logistic regression, this process",
                      lambda: sl.sweep(logistic(), sl.SGF(0.1), over, **arguments))  # fmt: skip
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
-        Client(cluster) as client,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+        distributed.Client(cluster) as client,
         tempfile.TemporaryDirectory() as folder,
     ):
         spread, _ = timed(

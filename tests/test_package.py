@@ -11,7 +11,7 @@ import pytest
 import sgdlimit as sl
 
 ROOT = Path(__file__).parent.parent
-CORE = "problem algorithms grid limits dmft simulation results significance comparison describe"
+CORE = "problem algorithms grid limits dmft simulation results significance comparison describe design sweep"
 BLOCKED = ("xarray", "h5netcdf", "h5py", "matplotlib", "typer", "rich", "pandas", "sklearn")
 
 
@@ -72,7 +72,18 @@ def test_rooms_import_only_from_rooms_above():
         "limits",
         "dmft",
     ]
-    order += ["simulation", "significance", "comparison", "figures", "frameworks", "verification", "plot", "cli"]
+    order += [
+        "simulation",
+        "significance",
+        "comparison",
+        "design",
+        "sweep",
+        "figures",
+        "frameworks",
+        "verification",
+        "plot",
+        "cli",
+    ]
     source = ROOT / "src" / "sgdlimit"
     seen = 0
     for place, room in enumerate(order):
@@ -102,7 +113,7 @@ def blocks(name: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.S)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/sweeps.md"])
 def test_examples_of_the_documents_run(page, tmp_path, monkeypatch):
     """Every Python block, pasted in order as it stands."""
     monkeypatch.chdir(tmp_path)

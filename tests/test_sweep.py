@@ -25,6 +25,7 @@ from sgdlimit.sweep import run as run_module
 GRID = {"sample_ratio": [0.5, 2.0], "temperature": [0.1, 0.3, 0.5]}
 EXACT = {"kind": "least_squares", "t_max": 2.0}
 SGF = sl.SGF(0.1)
+PLAIN = {"final": False, "labels": {}, "seed": 0, "own_seed": False}
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_refused_points_and_memory_are_marked_and_the_others_go_on(ridge, monkey
 def test_functions_of_the_user_are_part_of_the_hash(ridge):
     def keys(loss):
         problem = dataclasses.replace(ridge, loss=loss)
-        return tasks.make(problem, SGF, (), np.ones(2), False, {}, 0, False).key
+        return tasks.make(problem, SGF, (), np.ones(2), **PLAIN).key
 
     scale = 1.0
 
@@ -220,13 +221,16 @@ def test_the_hash_is_the_same_in_another_process_and_knows_every_input(ridge):
         "p = sl.Problem(loss=sl.Square(), penalty=sl.Ridge(0.1), sample_ratio=2.0, teacher=sl.Normal(1.0), "
         "noise=sl.Normal(0.5))\n"
         "call = (tasks.Call('solve', {'tol': 0.1}),)\n"
-        "print(tasks.make(p, sl.SGF(0.1), call, np.linspace(0, 1, 3), False, {}, 0, False).key)"
+        "plain = dict(final=False, labels={}, seed=0, own_seed=False)\n"
+        "print(tasks.make(p, sl.SGF(0.1), call, np.linspace(0, 1, 3), **plain).key)"
     )
     elsewhere = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
     def key(problem=ridge, algorithm=SGF, kind="solve", tol=0.1, last=1.0, final=False, seed=0):
         call = (tasks.Call(kind, {"tol": tol}),)
-        return tasks.make(problem, algorithm, call, np.linspace(0, last, 3), final, {}, seed, False).key
+        return tasks.make(
+            problem, algorithm, call, np.linspace(0, last, 3), **PLAIN | {"final": final, "seed": seed}
+        ).key
 
     assert key() == elsewhere
     others = [
@@ -443,6 +447,18 @@ def test_the_dataset_is_written_whole_and_read_by_others(ridge, tmp_path):
     assert xarray.load_dataset(tmp_path / "d.nc", group="comparison", engine="h5netcdf")["verdict"].shape == (2, 1, 7)
     with pytest.raises(sl.InputError, match="exists"):
         found.save(tmp_path / "d.nc")
+    again = sl.Sweep.load(tmp_path / "d.nc")
+    assert identical(found, again)
+    xarray.testing.assert_equal(again.comparison, found.comparison)
+    assert again.about == found.about
+    with pytest.raises(sl.InputError, match=r"sl\.Sweep\.load"):
+        sl.load(tmp_path / "d.nc")
+    single = sl.least_squares(ridge, SGF, t_max=1.0).save(tmp_path / "single.nc")
+    with pytest.raises(sl.InputError, match=r"sl\.load"):
+        sl.Sweep.load(single)
+    (tmp_path / "d.nc").write_bytes((tmp_path / "d.nc").read_bytes()[:-200])
+    with pytest.raises(sl.InputError, match="damaged"):
+        sl.Sweep.load(tmp_path / "d.nc")
 
 
 def run(*arguments):

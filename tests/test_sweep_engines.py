@@ -100,6 +100,34 @@ def test_a_worker_that_dies_once_costs_nothing_and_one_that_always_dies_one_poin
     assert len(list((tmp_path / "s" / "points").iterdir())) == 4  # those that died may live elsewhere
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ctrl_c_stops_the_command_and_its_workers_and_says_how_to_go_on(tmp_path, workers):
+    main = "from sgdlimit.cli import main; main()"
+    example = subprocess.run(
+        [sys.executable, "-c", main, "models", "--example"], capture_output=True, check=True
+    ).stdout
+    problem = tmp_path / "ridge.toml"
+    problem.write_bytes(example.replace(b"count = 4", b"count = 1000"))
+    command = [sys.executable, "-c", main, "sweep", problem, "-o", tmp_path / "d.nc"]
+    command += ["--workers", str(workers)] if workers else []
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    kept = tmp_path / "d.store" / "points"
+    while not kept.exists() or len(list(kept.glob("*.npz"))) < 5:
+        assert child.poll() is None
+        time.sleep(0.01)
+    os.killpg(child.pid, signal.SIGINT)
+    said = child.communicate(timeout=20)[1]
+    assert child.returncode == 130
+    assert "points are kept in" in said
+    assert "goes on" in said
+    assert len(list(kept.glob("*.npz"))) >= 5
+    with pytest.raises(ProcessLookupError):  # nobody of the session is left
+        for _ in range(200):
+            os.killpg(child.pid, 0)
+            time.sleep(0.1)
+
+
 class Fragile(Executor):
     """Does a few tasks, then breaks."""
 
@@ -131,7 +159,8 @@ def test_an_executor_that_was_shut_down_is_told(ridge):
 
 
 def test_a_worker_of_another_version_is_told(ridge):
-    task = tasks.make(ridge, SGF, (tasks.Call("least_squares", {}),), np.linspace(0, 1, 3), False, {}, 0, False)
+    plain = {"final": False, "labels": {}, "seed": 0, "own_seed": False}
+    task = tasks.make(ridge, SGF, (tasks.Call("least_squares", {}),), np.linspace(0, 1, 3), **plain)
     outcome = tasks.perform(dataclasses.replace(task, version="sgdlimit 9"))
     assert str(outcome.arrays["least_squares/status"]) == "failed"
     assert "install the same" in str(outcome.arrays["least_squares/reason"])

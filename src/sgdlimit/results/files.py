@@ -68,8 +68,11 @@ def destination(argument: str, path: Any, overwrite: bool, remedy: str = "say ov
     return target
 
 
-def replace(target: Path, content: bytes, argument: str = "path") -> None:
-    """Write all of a file, or nothing: on failure what was there before is intact, and the error names the disk."""
+def replace(target: Path, content: bytes, argument: str = "path", settled: bool = True) -> None:
+    """Write all of a file, or nothing: on failure what was there before is intact, and the error names the disk.
+
+    Not `settled`, a new file may be gone after a power cut; after anything less it is there.
+    """
     _clean(target)
     temporary = None
     try:
@@ -82,7 +85,8 @@ def replace(target: Path, content: bytes, argument: str = "path") -> None:
             os.fsync(file.fileno())
         os.replace(temporary, target)
         temporary = None
-        _settle(target.parent)
+        if settled:
+            _settle(target.parent)
     except OSError as error:
         raise _refused(argument, target, error, len(content)) from None
     finally:

@@ -160,6 +160,8 @@ def _result(
     """A result from what stands in a file."""
     kind = attributes.get("sgdlimit_kind")
     if not isinstance(kind, str) or kind not in KINDS:
+        if "kinds" in attributes:
+            raise reject("path", file, "it holds a sweep; read it with sl.Sweep.load")
         raise reject("path", file, "a netCDF file, but not an sgdlimit result; give one written by .save()")
     if int(attributes["sgdlimit_format"]) > FORMAT:
         version = attributes.get("sgdlimit_version", "a later version")

@@ -12,7 +12,7 @@ import pickle
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     CancelledError,
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from ..errors import InputError, reject, whole
 from .tasks import Outcome, Task, failed, perform, perform_elsewhere, settle_down
 
-Finished = Iterator[tuple[Task, Outcome]]
+Finished = Generator[tuple[Task, Outcome], None, None]
 Perform = Callable[[Task], Outcome]
 
 PATIENCE = 10.0
@@ -39,20 +39,26 @@ AHEAD = 64
 """Tasks handed to an executor of the user's at a time, at least: who knows how many workers it has."""
 
 
+def _nothing(task: Task | None = None) -> None:
+    """Where nothing has to be checked, or closed."""
+
+
 class Engine(NamedTuple):
     """Where tasks run."""
 
     run: Callable[[Iterator[Task]], Finished]
     workers: int | None
     """How many run at a time; None: it may change."""
-    check: Callable[[Task], None]
+    check: Callable[[Any], None]
     """Refuse a task that could not be sent."""
+    close: Callable[[], Any] = _nothing
+    """Give back what was opened for it, whether it ran or not."""
 
 
 def choose(executor: Any, retries: int) -> Engine:
     """The engine that the user means; one that cannot work is refused now."""
     if executor is None:
-        return Engine(lambda tasks: in_process(tasks, perform), 1, _anything)
+        return Engine(lambda tasks: in_process(tasks, perform), 1, _nothing)
     if executor == "processes" or (hasattr(executor, "__index__") and not isinstance(executor, bool)):
         count = os.cpu_count() or 1 if executor == "processes" else executor
         count = whole("executor", count, least=1, most=4096, why="a number of processes must be from 1 to 4096")
@@ -63,7 +69,7 @@ def choose(executor: Any, retries: int) -> Engine:
     if isinstance(executor, Executor):
         return _executor(executor)
     if type(executor).__module__.split(".")[0] == "distributed" and hasattr(executor, "scheduler_info"):
-        return Engine(lambda tasks: cluster(tasks, executor, retries), None, _anything)
+        return Engine(lambda tasks: cluster(tasks, executor, retries), None, _nothing)
     why = "it must be None, a number of processes, 'processes', a concurrent.futures executor, a dask Client,"
     raise reject("executor", repr(executor), f"{why} or the address of a scheduler, 'tcp://host:8786'")
 
@@ -173,7 +179,7 @@ def _executor(executor: Executor) -> Engine:
             for future in running:
                 future.cancel()
 
-    return Engine(run, workers, _pickles if by_name else _anything)
+    return Engine(run, workers, _pickles if by_name else _nothing)
 
 
 def _through(
@@ -204,10 +210,6 @@ def _submitted(executor: Executor, perform: Perform, task: Task) -> Future[Outco
         refused: Future[Outcome] = Future()
         refused.set_exception(error if isinstance(error, Broken) else Broken(str(error)))
         return refused
-
-
-def _anything(task: Task) -> None:
-    """Nothing is sent, or functions travel by value."""
 
 
 def _pickles(task: Task) -> None:
@@ -241,11 +243,7 @@ def _scheduler(address: str, retries: int) -> Engine:
         why = f"no scheduler answers there within {PATIENCE:g} s ({said}); start one with `dask scheduler`"
         raise reject("executor", address, why) from None
 
-    def run(tasks: Iterator[Task]) -> Finished:
-        with client:
-            yield from cluster(tasks, client, retries)
-
-    return Engine(run, None, _anything)
+    return Engine(lambda tasks: cluster(tasks, client, retries), None, _nothing, client.close)
 
 
 def cluster(tasks: Iterator[Task], client: Any, retries: int) -> Finished:
@@ -286,8 +284,9 @@ def cluster(tasks: Iterator[Task], client: Any, retries: int) -> Finished:
 
 def _ahead(client: Any) -> int:
     """Tasks sent at a time: workers may come and go."""
-    threads = sum(worker.get("nthreads", 1) for worker in client.scheduler_info(n_workers=-1)["workers"].values())
-    return max(AHEAD, 4 * threads)
+    with contextlib.suppress(OSError):  # a scheduler that restarts does not tell
+        return max(AHEAD, 4 * sum(client.nthreads().values()))
+    return AHEAD
 
 
 def _sent(client: Any, task: Task) -> Any:

@@ -73,8 +73,8 @@ def _name(name: Any) -> str:
 
 def _values(name: str, values: Any) -> tuple[Any, ...]:
     """Of one axis: a list, a tuple, a range or a one-dimensional array, not empty, none twice."""
-    if isinstance(values, np.ndarray) and values.ndim == 1:
-        values = values.tolist()
+    if hasattr(values, "__array__") and np.ndim(values) == 1:
+        values = np.asarray(values).tolist()
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         raise reject(f"over[{name!r}]", repr(values), "it must be a list of values, such as [1.0, 2.0]")
     if not len(values):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from ..errors import MissingError, flag, reject
-from ..results.files import destination, replace
-from ..results.storage import seal
+from ..results.files import destination, replace, source
+from ..results.storage import intact, seal
 from ..results.variables import SYSTEMATIC, meaning, neighbours
 from .points import Plan, coordinate
 from .store import Block
@@ -87,8 +87,27 @@ class Sweep:
             for group, dataset in groups.items():
                 dataset.dump_to_store(H5NetCDFStore(file, group=group, mode="a", autoclose=False))
             file.attrs["title"] = str(self.about.get("title", "a sweep by sgdlimit"))
+            file.attrs["kinds"] = " ".join(groups)
         replace(target, seal(memory.getvalue()))
         return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Sweep":
+        """Read what `save` wrote."""
+        import h5py
+        import xarray
+
+        file = source("path", path)
+        if not intact(file):
+            raise reject("path", file, "no sweep, or a damaged one; give a file written by Sweep.save")
+        with h5py.File(file) as opened:
+            groups = [name for name in opened.attrs.get("kinds", "").split() if name in opened]
+            title = opened.attrs.get("title", "")
+        if not groups:
+            raise reject("path", file, "it holds no sweep; a Solution or Runs is read by sl.load")
+        found = {name: xarray.load_dataset(file, group=name, engine="h5netcdf") for name in groups}
+        about = {name: str(words) for name, words in found[groups[0]].attrs.items() if name != "kind"}
+        return cls(found, found.pop("comparison", None), about | {"title": str(title)})
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}: {size}" for name, size in self.dataset["status"].sizes.items())

@@ -93,11 +93,13 @@ def sweep(
         problem, algorithm, over, listed=points, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed,
         seeds=seeds, store=store, executor=executor, retries=retries, options=options,
     )  # fmt: skip
-    blocks = job.stored()
     try:
+        blocks = job.stored()
         blocks += _computed(job, job.missing(blocks), progress)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_kept(job)) from None
+    finally:
+        job.engine.close()
     found = assemble(job.plan, job.tasks, blocks, job.about)
     broken = [line for line in found.failed if line["status"] == "failed"]
     if broken:
@@ -110,6 +112,8 @@ def _computed(job: Job, missing: list[Task], progress: bool | None) -> list[Bloc
     """Compute what is missing; what another sweep puts into the store meanwhile is taken from there."""
     store, blocks = job.store, []
     others: list[str] = []
+    if not missing:
+        return blocks
     drawn = done = failures = 0
 
     def pending() -> Iterator[Task]:
@@ -128,11 +132,11 @@ def _computed(job: Job, missing: list[Task], progress: bool | None) -> list[Bloc
         finished = len(job.tasks) - len(missing) + done + len(others)
         bar.phase(f"{finished} of {len(job.tasks)} done, {running} running, {failures} failed")
 
-    alone = contextlib.nullcontext(True) if store is None else store.at_work()
-    with Progress("sweep", len(missing), progress) as bar, tasks.quiet(), alone as undisturbed:
-        if not undisturbed:  # another sweep may walk through the same points: meet it seldom
+    with Progress("sweep", len(missing), progress) as bar, tasks.quiet(), contextlib.ExitStack() as stack:
+        if store is not None and not stack.enter_context(store.at_work()):
+            # Another sweep may walk through the same points: meet it seldom.
             random.shuffle(missing)
-        for task, outcome in job.engine.run(pending()):
+        for task, outcome in stack.enter_context(contextlib.closing(job.engine.run(pending()))):
             if store is not None and outcome.lasting:
                 store.put(task, outcome)
             blocks.append(block(task.key, outcome))
@@ -204,11 +208,11 @@ def plan_sweep(
         problem, algorithm, over, listed=points, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed,
         seeds=seeds, store=store, executor=executor, retries=retries, options=options,
     )  # fmt: skip
+    job.engine.close()
     missing = job.missing(job.stored())
     keys = {task.key for task in missing}
     lines = [{**task.labels, "stored": task.key not in keys} for task in job.tasks]
-    pilots = missing[:1] + missing[-1:] if len(missing) > 1 else missing
-    each = [_pilot(task, job.store) for task in pilots]
+    each = [_pilot(task, job.store) for task in (*missing[:1], *missing[1:][-1:])]
     seconds = float(np.mean(each)) * len(missing) / (job.engine.workers or 1) if each else 0.0
     return Outline(lines, len(missing), seconds, job.engine.workers)
 
@@ -262,23 +266,11 @@ def _asked(
     times = _times(given, paths)
     if given["seeds"] == "independent" and ("options", "seed") in paths.values():
         raise reject("seeds", "independent", "seed is an axis, so every point has the seed it says; leave seeds out")
+    settings = points.settings(plan, base, names)
+    made = [_task(*pair, kinds, times, given) for pair in zip(plan.points, settings, strict=True)]
+    tasks.check_metrics(made[0])
     store = None if given["store"] is None else Store(given["store"])
     engine = engines.choose(given["executor"], retries)
-    made = []
-    for point, setting in zip(plan.points, points.settings(plan, base, names), strict=True):
-        own = dict(setting.options)
-        at = times if times is not None else np.linspace(0.0, time_grid.linear(own.pop("t_max"), 2)[-1], TIMES)
-        seed = seed_number(own.pop("seed", given["seed"]))
-        calls = tuple(
-            Call(kind, {**said, **{name: value for name, value in own.items() if name in tasks.takes(kind)}})
-            for kind, said in kinds.items()
-        )
-        labels = {name: points.label(value) for name, value in point.items()}
-        own_seed = given["seeds"] == "independent"
-        final = given["keep"] == "final"
-        made.append(tasks.make(setting.problem, setting.algorithm, calls, at, final, labels, seed, own_seed))
-        tasks.check_call(made[-1])
-    tasks.check_metrics(made[0])
     engine.check(made[0])
     about = {
         "title": f"sweep over {', '.join(plan.names)}",
@@ -292,12 +284,32 @@ def _asked(
     return Job(plan, made, store, engine, about)
 
 
+def _task(
+    point: dict[str, Any], setting: Setting, kinds: dict[str, dict[str, Any]], times: Any, given: dict[str, Any]
+) -> Task:
+    """What one point computes; options along an axis win over those that are common."""
+    own = dict(setting.options)
+    t_max = own.pop("t_max", None)
+    seed = seed_number(own.pop("seed", given["seed"]))
+    calls = tuple(
+        Call(kind, {**said, **{name: value for name, value in own.items() if name in tasks.takes(kind)}})
+        for kind, said in kinds.items()
+    )
+    labels = {name: points.label(value) for name, value in point.items()}
+    task = tasks.make(
+        setting.problem, setting.algorithm, calls, time_grid.linear(t_max, TIMES) if times is None else times,
+        final=given["keep"] == "final", labels=labels, seed=seed, own_seed=given["seeds"] == "independent",
+    )  # fmt: skip
+    tasks.check_call(task)
+    return task
+
+
 def _times(given: dict[str, Any], paths: Mapping[str, points.Path]) -> np.ndarray | None:
     """Recorded at every point; None: every point has a t_max of its own."""
     if ("options", "t_max") not in paths.values():
         t_max = given["t_max"]
         if given["times"] is None and t_max is not None:
-            return np.linspace(0.0, time_grid.linear(t_max, 2)[-1], TIMES)
+            return time_grid.linear(t_max, TIMES)
         return time_grid.resolve(t_max, given["times"])
     for name in ("t_max", "times"):
         if given[name] is not None:

@@ -165,7 +165,7 @@ class Store:
         flat = np.concatenate([np.zeros(0), *(np.ravel(array) for array in numbers.values())])
         content = io.BytesIO()
         np.savez(content, about=np.frombuffer(json.dumps(about, default=str).encode(), np.uint8), numbers=flat)
-        files.replace(self._file(task.key), content.getvalue(), "store")
+        files.replace(self._file(task.key), content.getvalue(), "store", settled=False)
         self._written += 1
         if self._written % max(LOOSE // 4, 1) == 0:
             self.pack(LOOSE)

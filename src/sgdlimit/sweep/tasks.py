@@ -120,6 +120,7 @@ def make(
     algorithm: Algorithm,
     calls: tuple[Call, ...],
     times: np.ndarray,
+    *,
     final: bool,
     labels: dict[str, Any],
     seed: int,
