@@ -104,7 +104,7 @@ def _where_known(runs: Runs, theory: Solution) -> Runs:
         for name, part in runs.variables.items()
         if "time" in part.dims
     }
-    return Runs(variables, runs.coords | {"time": runs.time[kept]}, runs.about)
+    return Runs(variables, {**runs.coords, "time": runs.time[kept]}, runs.about)
 
 
 def _streaming(setting: Setting) -> Problem:

@@ -23,6 +23,8 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures import BrokenExecutor as Broken
+from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from ..errors import InputError, reject, whole
@@ -75,9 +77,23 @@ def choose(executor: Any, retries: int) -> Engine:
 
 
 def in_process(tasks: Iterator[Task], perform: Perform) -> Finished:
-    """One after another, here. Compiled programs serve all points that differ in numbers alone."""
-    for task in tasks:
-        yield task, perform(task)
+    """Here. Points that `solve` alone computes at once: in one program on a GPU, on a CPU by threads that share draws,
+    with the bits of the single call; others one after another. Programs serve all that differ in numbers alone."""
+    import jax
+
+    from ..dmft.batching import MOST, at_once
+
+    wave = MOST if jax.default_backend() != "cpu" else 4 * (os.cpu_count() or 1)
+    first = list(islice(tasks, 1)) if jax.default_backend() == "cpu" else []
+    yield from ((task, perform(task)) for task in first)  # alone: threads would all compile what it does
+    while some := list(islice(tasks, wave)):
+        if len(some) == 1 or any(call.kind != "solve" for task in some for call in task.calls):
+            yield from ((task, perform(task)) for task in some)
+            continue
+        for number, outcome in at_once([partial(perform, task) for task in some]):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            yield some[number], outcome
 
 
 # --- processes of our own ---
