@@ -59,6 +59,7 @@ def test_rooms_import_only_from_rooms_above():
         "_machine",
         "_version",
         "_fingerprint",
+        "_together",
         "_tree",
         "_cache",
         "_linalg",
