@@ -60,8 +60,17 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
 
     def at_limit(name: str) -> Limit:
         values = [part.values[name].astype(np.float64) for part in records]
+        if name == "train_error" and extrapolate and metrics.SOFT in records[0].values:
+            soft = records[0].values[metrics.SOFT].astype(np.float64)
+            less = _between(values[0], soft, grids[0], levels[-1].stride) - values[0]
+            for level, part in zip(levels, values, strict=True):  # all of them follow the finest one
+                here = less[:, :: level.stride][:, : part.shape[1]]
+                part[:, : here.shape[1]] += here
         out = extrapolation.limit(values, grids, time, at)
-        return out.moved(extrapolation.onto(found.shift[name], grids[-1], time)) if name in found.shift else out
+        if name not in found.shift:
+            return out
+        # straight, as all that is noise: what one march has too much between two times, another takes off there
+        return out.moved(extrapolation.onto(found.shift[name], grids[-1], time, straight=True))
 
     aside = ("steepest", metrics.SOFT, *kernels.KEPT)
     names = [name for name in records[0].values if name not in aside]
@@ -100,6 +109,17 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
     if problem.k:
         coords["teacher"] = np.arange(problem.k)
     return Labelled(variables, coords, errors, scales)
+
+
+def _between(sharp: np.ndarray, soft: np.ndarray, times: np.ndarray, stride: int) -> np.ndarray:
+    """A zero-one error between the times of the coarsest grid, which more marches tell: as the softened error goes.
+
+    There, too, how many samples change sides is noise; before the coarsest grid's first step it is left as it is.
+    """
+    if stride == 1 or len(times) <= stride:
+        return sharp
+    rest = extrapolation.onto((sharp - soft)[:, ::stride], times[::stride], times, straight=True)
+    return np.concatenate([sharp[:, :stride], (soft + rest)[:, stride:]], axis=1)
 
 
 def _bias(copies: np.ndarray, found: Marched) -> np.ndarray:
