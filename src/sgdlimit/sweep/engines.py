@@ -99,7 +99,7 @@ def processes(tasks: Iterator[Task], workers: int, retries: int) -> Finished:
                 for task in list(running.values()):
                     for _ in range(retries):
                         try:
-                            yield task, pool.submit(perform, task).result()
+                            yield task, _outcome(_submitted(pool, perform, task), task)
                             break
                         except Broken:
                             _stop(pool)
@@ -193,13 +193,18 @@ def _through(
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in sorted(done, key=lambda future: isinstance(future.exception(), Broken)):
-            try:
-                outcome = future.result()
-            except Broken:
-                raise
-            except Exception as error:  # on the way there or back: a point's own errors are part of its outcome
-                outcome = failed(running[future], f"{type(error).__name__}: {error}")
+            outcome = _outcome(future, running[future])
             yield running.pop(future), outcome
+
+
+def _outcome(future: Future[Outcome], task: Task) -> Outcome:
+    """Of a finished future. A point's own errors are part of its outcome; others befall it on the way there or back."""
+    try:
+        return future.result()
+    except Broken:
+        raise
+    except Exception as error:
+        return failed(task, f"{type(error).__name__}: {error}")
 
 
 def _submitted(executor: Executor, perform: Perform, task: Task) -> Future[Outcome]:
