@@ -122,7 +122,8 @@ values = np.empty((6, 6))
 for i, ratio in enumerate(np.geomspace(0.5, 4.0, 6)):
     for j, temperature in enumerate(np.geomspace(0.1, 1.0, 6)):
         problem = dataclasses.replace(logistic(), sample_ratio=ratio)
-        values[i, j] = sl.solve(problem, sl.SGF(temperature), times=np.linspace(0, 5, 65), tol=1e-2)["test_error"][-1]
+        solution = sl.solve(problem, sl.SGF(temperature), times=np.linspace(0, 5, 65), tol=1e-2, variables="test_error")
+        values[i, j] = solution["test_error"][-1]
 """
 SWEEP = """
 import time, numpy as np
@@ -130,7 +131,8 @@ begin = time.perf_counter()
 import sgdlimit as sl
 from sweeps import logistic
 over = {"sample_ratio": np.geomspace(0.5, 4.0, 6), "temperature": np.geomspace(0.1, 1.0, 6)}
-values = sl.sweep(logistic(), sl.SGF(0.1), over, t_max=5.0, tol=1e-2, keep="final").dataset["test_error"].values
+found = sl.sweep(logistic(), sl.SGF(0.1), over, t_max=5.0, tol=1e-2, variables="test_error", keep="final")
+values = found.dataset["test_error"].values
 """
 TOLD = 'print("values", *values.ravel().tolist()); print("seconds", time.perf_counter() - begin)\n'
 
@@ -224,7 +226,7 @@ def on_dask() -> bool:
     """Two worker processes; then one of them killed in the middle of its point."""
     distributed: Any = importlib.import_module("distributed")
     over = {"sample_ratio": np.geomspace(0.5, 4.0, 6), "temperature": np.geomspace(0.1, 1.0, 4)}
-    arguments: dict[str, Any] = {"t_max": 4.0, "tol": 1e-2}
+    arguments: dict[str, Any] = {"t_max": 4.0, "tol": 1e-2, "variables": "test_error"}
     alone, _ = timed("24 points of logistic regression, this process",
                      lambda: sl.sweep(logistic(), sl.SGF(0.1), over, **arguments))  # fmt: skip
     with (

@@ -24,7 +24,7 @@ from concurrent.futures import (
 )
 from concurrent.futures import BrokenExecutor as Broken
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from ..errors import InputError, reject, whole
@@ -83,13 +83,17 @@ def in_process(tasks: Iterator[Task], perform: Perform) -> Finished:
 
     from ..dmft.batching import MOST, at_once
 
-    wave = MOST if jax.default_backend() != "cpu" else 4 * (os.cpu_count() or 1)
-    first = list(islice(tasks, 1)) if jax.default_backend() == "cpu" else []
-    yield from ((task, perform(task)) for task in first)  # alone: threads would all compile what it does
-    while some := list(islice(tasks, wave)):
-        if len(some) == 1 or any(call.kind != "solve" for task in some for call in task.calls):
-            yield from ((task, perform(task)) for task in some)
-            continue
+    first = next(tasks, None)
+    if first is None:
+        return
+    if any(call.kind != "solve" for call in first.calls):
+        yield from ((task, perform(task)) for task in chain([first], tasks))
+        return
+    wave, rest = MOST, chain([first], tasks)
+    if jax.default_backend() == "cpu":
+        yield first, perform(first)  # alone: threads would all compile what it does
+        wave, rest = 4 * (os.cpu_count() or 1), tasks
+    while some := list(islice(rest, wave)):
         for number, outcome in at_once([partial(perform, task) for task in some]):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -115,7 +119,7 @@ def processes(tasks: Iterator[Task], workers: int, retries: int) -> Finished:
                 for task in list(running.values()):
                     for _ in range(retries):
                         try:
-                            yield task, pool.submit(perform, task).result()
+                            yield task, _outcome(_submitted(pool, perform, task), task)
                             break
                         except Broken:
                             _stop(pool)
@@ -209,13 +213,18 @@ def _through(
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in sorted(done, key=lambda future: isinstance(future.exception(), Broken)):
-            try:
-                outcome = future.result()
-            except Broken:
-                raise
-            except Exception as error:  # on the way there or back: a point's own errors are part of its outcome
-                outcome = failed(running[future], f"{type(error).__name__}: {error}")
+            outcome = _outcome(future, running[future])
             yield running.pop(future), outcome
+
+
+def _outcome(future: Future[Outcome], task: Task) -> Outcome:
+    """Of a finished future. A point's own errors are part of its outcome; others befall it on the way there or back."""
+    try:
+        return future.result()
+    except Broken:
+        raise
+    except Exception as error:
+        return failed(task, f"{type(error).__name__}: {error}")
 
 
 def _submitted(executor: Executor, perform: Perform, task: Task) -> Future[Outcome]:

@@ -12,9 +12,10 @@ from ..errors import MissingError, flag, reject
 from ..results.files import destination, replace, source
 from ..results.storage import intact, seal
 from ..results.variables import SYSTEMATIC, meaning, neighbours
+from .kept import COMPARED
+from .packs import Block
 from .points import Plan, coordinate
-from .store import Block
-from .tasks import COMPARED, Task
+from .tasks import Task
 
 if TYPE_CHECKING:
     import xarray

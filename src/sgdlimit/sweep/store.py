@@ -13,21 +13,20 @@ and a point that is in both places is the same in both.
 
 import contextlib
 import hashlib
-import io
 import json
-import math
 import os
 import secrets
+import time as clock
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, final
-
-import numpy as np
+from typing import Any, final
 
 from ..describe import to_words
-from ..errors import InputError, reject
+from ..errors import reject
 from ..results import files
-from ..results.storage import intact, seal
+from ..results.storage import seal
+from . import packs
+from .packs import Block, Loose, block
 from .tasks import Outcome, Task, numerical_version
 
 try:
@@ -43,22 +42,10 @@ FEW = 64
 """Loose points that are worth a pack when a sweep ends."""
 PACK = 4096
 """Points in one pack at most."""
+TICK = 2 * 10**9
+"""Nanoseconds in which a folder may change twice and show the same time."""
 TRIAL = 65536
 """Bytes that are written, and removed, before any work: a disk that has no room for these has none for points."""
-
-
-class Block(NamedTuple):
-    """Points whose arrays have equal names and shapes; the first axis of every array runs over the points."""
-
-    keys: list[str]
-    arrays: dict[str, np.ndarray]
-    dims: dict[str, tuple[str, ...]]
-    """Names of the further axes."""
-
-
-def block(key: str, outcome: Outcome) -> Block:
-    """One point that is not in a store."""
-    return Block([key], {name: array[None] for name, array in outcome.arrays.items()}, outcome.dims)
 
 
 @final
@@ -139,15 +126,15 @@ class Store:
     def _refresh(self) -> None:
         """Look into packs that have come since."""
         changed = self._packed.stat().st_mtime_ns
-        if changed == self._seen:
+        if changed == self._seen and clock.time_ns() - changed > TICK:
             return
         for path in sorted(self._packed.glob("*.nc")):
             size = path.stat().st_size
             if self._known.get(path) != size:
-                if not _whole(path):
+                if not packs.whole(path):
                     why = "this file of the store is damaged; delete it, and its points are computed again"
                     raise reject("store", path, why)
-                for row, key in enumerate(_keys(path)):
+                for row, key in enumerate(packs.keys_of(path)):
                     self._rows[key] = (path, row)
                 self._known[path] = size
         self._seen = changed
@@ -156,16 +143,8 @@ class Store:
 
     def put(self, task: Task, outcome: Outcome) -> None:
         """Keep a finished point; it is there, whole, when this returns."""
-        words = {name: array.tolist() for name, array in outcome.arrays.items() if array.dtype.kind == "U"}
-        numbers = {name: array for name, array in outcome.arrays.items() if name not in words}
-        about = {
-            "inputs": _inputs(task), "labels": task.labels, "dims": outcome.dims, "words": words,
-            "shapes": {name: array.shape for name, array in numbers.items()},
-        }  # fmt: skip
-        flat = np.concatenate([np.zeros(0), *(np.ravel(array) for array in numbers.values())])
-        content = io.BytesIO()
-        np.savez(content, about=np.frombuffer(json.dumps(about, default=str).encode(), np.uint8), numbers=flat)
-        files.replace(self._file(task.key), content.getvalue(), "store", settled=False)
+        content = packs.write_loose(_inputs(task), task.labels, outcome)
+        files.replace(self._file(task.key), content, "store", settled=False)
         self._written += 1
         if self._written % max(LOOSE // 4, 1) == 0:
             self.pack(LOOSE)
@@ -175,17 +154,17 @@ class Store:
         wanted = set(keys)
         loose = {path.stem for path in self._files()} & wanted
         for key in loose:
-            found = _read(self._file(key))
+            found = packs.read_loose(self._file(key))
             if found is not None:
                 wanted.discard(key)
-                yield Block([key], {name: array[None] for name, array in found.arrays.items()}, found.dims)
+                yield block(key, found)
         self._refresh()  # after the loose ones: what is packed meanwhile is found here
-        packs: dict[Path, list[int]] = {}
+        packed: dict[Path, list[int]] = {}
         for key in wanted & self._rows.keys():
             path, row = self._rows[key]
-            packs.setdefault(path, []).append(row)
-        for path, rows in packs.items():
-            yield _read_pack(path, sorted(rows))
+            packed.setdefault(path, []).append(row)
+        for path, rows in packed.items():
+            yield packs.read_pack(path, sorted(rows))
 
     def pack(self, least: int) -> None:
         """Put loose points together, if there are so many and nobody else is at it."""
@@ -195,21 +174,21 @@ class Store:
             if not alone:
                 return
             self._refresh()
-            groups: dict[Any, list[tuple[str, _Point]]] = {}
+            groups: dict[Any, list[tuple[str, Loose]]] = {}
             for path in self._files():
                 if path.stem in self._rows:  # a kill came between packing and removing
                     path.unlink(missing_ok=True)
-                elif (found := _read(path)) is not None:
+                elif (found := packs.read_loose(path)) is not None:
                     groups.setdefault(found.layout, []).append((path.stem, found))
             for points in groups.values():
                 for begin in range(0, len(points), PACK):
                     self._write(points[begin : begin + PACK])
 
-    def _write(self, points: list[tuple[str, "_Point"]]) -> None:
+    def _write(self, points: list[tuple[str, Loose]]) -> None:
         """One pack; when it is safe, its loose points go."""
         keys = [key for key, _ in points]
         name = hashlib.sha256("".join(keys).encode()).hexdigest()[:16]
-        files.replace(self._packed / f"{name}.nc", seal(_netcdf(keys, [point for _, point in points])), "store")
+        files.replace(self._packed / f"{name}.nc", seal(packs.netcdf(keys, [point for _, point in points])), "store")
         for key in keys:
             self._file(key).unlink(missing_ok=True)
 
@@ -243,21 +222,6 @@ class Store:
             yield alone
 
 
-class _Point(NamedTuple):
-    """A loose point."""
-
-    arrays: dict[str, np.ndarray]
-    dims: dict[str, tuple[str, ...]]
-    labels: dict[str, Any]
-    inputs: dict[str, Any]
-
-    @property
-    def layout(self) -> Any:
-        """Points of one layout can be packed together."""
-        shapes = tuple((n, a.shape, a.dtype.kind, self.dims[n]) for n, a in sorted(self.arrays.items()))
-        return shapes, tuple((name, isinstance(value, str)) for name, value in self.labels.items())
-
-
 def _inputs(task: Task) -> dict[str, Any]:
     """What a reader without this package wants to know of a point."""
     calls = {kind: {name: to_words(value) for name, value in options.items()} for kind, options in task.calls}
@@ -265,89 +229,3 @@ def _inputs(task: Task) -> dict[str, Any]:
         "problem": to_words(task.problem), "algorithm": to_words(task.algorithm), "calls": calls, "seed": task.seed,
         "times": task.times.tolist(), "only the last time": task.final,
     }  # fmt: skip
-
-
-def _read(path: Path) -> _Point | None:
-    """A loose point; None if it is gone, packed by another, or damaged: then it goes, and is computed again."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            about, flat = json.loads(stored["about"].tobytes()), stored["numbers"]
-        arrays = {name: np.asarray(words) for name, words in about["words"].items()}
-        begin = 0
-        for name, shape in about["shapes"].items():
-            end = begin + math.prod(shape)
-            arrays[name] = flat[begin:end].reshape(shape)
-            begin = end
-        dims = {name: tuple(axes) for name, axes in about["dims"].items()}
-        if {*dims} == {*arrays}:
-            return _Point(arrays, dims, about["labels"], about["inputs"])
-    except Exception:  # whatever numpy and zip raise on damaged bytes
-        pass
-    path.unlink(missing_ok=True)
-    return None
-
-
-def _netcdf(keys: list[str], points: list[_Point]) -> bytes:
-    """Points of one layout as a netCDF file in memory: HDF5 does not survive a disk that fills up under it."""
-    import h5netcdf
-    import h5py
-
-    first, memory = points[0], io.BytesIO()
-    text = h5py.string_dtype()
-    with h5netcdf.File(memory, "w") as file:
-        file.attrs["title"] = "points of sweeps by sgdlimit"
-        file.attrs["numerical_version"] = numerical_version()
-        file.attrs["axes"] = json.dumps(first.dims)
-        sizes = {axis: size for name, axes in first.dims.items()
-                 for axis, size in zip(axes, first.arrays[name].shape, strict=True)}  # fmt: skip
-        file.dimensions = {"point": len(points), **sizes}
-
-        def write(name: str, values: np.ndarray, *axes: str) -> None:
-            written = values.astype(object) if values.dtype.kind == "U" else values
-            kind = text if values.dtype.kind == "U" else values.dtype
-            file.create_variable(name, ("point", *axes), kind)[...] = written
-
-        write("key", np.asarray(keys))
-        write("inputs", np.asarray([json.dumps(point.inputs) for point in points]))
-        for axis in first.labels:
-            write(axis, np.asarray([point.labels[axis] for point in points]))
-        for name, axes in first.dims.items():
-            write(name, np.stack([point.arrays[name] for point in points]), *axes)
-    return memory.getvalue()
-
-
-def _read_pack(path: Path, rows: list[int]) -> Block:
-    """Some points of a pack. Read as plain HDF5, which it is: h5netcdf looks up every dimension, many times."""
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        pack: Any = file
-        dims = {name: tuple(axes) for name, axes in json.loads(pack.attrs["axes"]).items()}
-        keys = _strings(pack["key"])[rows].tolist()
-        text = {name for name in dims if h5py.check_string_dtype(pack[name].dtype) is not None}
-        arrays = {name: (_strings(pack[name]) if name in text else pack[name][...])[rows] for name in dims}
-    return Block(keys, arrays, dims)
-
-
-def _keys(path: Path) -> list[str]:
-    """Hashes of the points of a pack."""
-    import h5py
-
-    with h5py.File(path, "r") as pack:
-        return _strings(pack["key"]).tolist()
-
-
-def _strings(dataset: Any) -> np.ndarray:
-    return np.asarray(dataset.asstr()[...], dtype=np.str_)
-
-
-def _whole(path: Path) -> bool:
-    """Whether the checksum of a pack is right: HDF5 may hang or crash on damaged bytes."""
-    try:
-        return intact(path) is True
-    except InputError:
-        return False

@@ -21,13 +21,12 @@ import numpy as np
 from .._fingerprint import digest
 from .._version import __version__
 from ..algorithms import Algorithm
-from ..comparison import compare
 from ..dmft import metrics as own
 from ..dmft.solver import Numbers, numbers
 from ..errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning, reject
 from ..problem import Problem
-from ..results import Result, Runs
-from ..results.variables import BESIDE, COMPARABLE
+from ..results import Result
+from . import kept
 
 KINDS = ("solve", "least_squares", "online", "simulate")
 """What can be computed at a point."""
@@ -37,8 +36,6 @@ WITHOUT_EFFECT = ("workers",)
 """Arguments on which no number depends."""
 LETTERS = 32
 """Of a hash, in hexadecimal: 128 bits."""
-COMPARED = (*COMPARABLE, "all")
-"""What a comparison has a p-value of: each curve, and all together."""
 
 
 def function(kind: str) -> Callable[..., Result]:
@@ -131,7 +128,6 @@ def make(
         "problem": identify(problem),
         "algorithm": identify(algorithm),
         "times": hashlib.sha256(times.tobytes()).hexdigest(),
-        "final": final,
     }
     inputs |= {f"{call.kind}.{name}": _option(value) for call in calls for name, value in call.options.items()
                if name not in WITHOUT_EFFECT}  # fmt: skip
@@ -139,7 +135,7 @@ def make(
     if own_seed:
         seed = int(_hash(inputs | {"seed": seed})[:8], 16)
     version = numerical_version()
-    key = _hash(inputs | {"seed": seed, "numerical version": version})[:LETTERS]
+    key = _hash(inputs | {"final": final, "seed": seed, "numerical version": version})[:LETTERS]
     return Task(problem, algorithm, calls, times, seed, final, labels, key, version)
 
 
@@ -164,7 +160,8 @@ def perform(task: Task) -> Outcome:
             result = _call(task, kind, options)
             status, reason = result.status, result.message
             results[kind] = result
-            for name, axes, values in _kept(task, kind, result):
+            own_steps = kind == "simulate" or task.algorithm.discrete
+            for name, axes, values in kept.curves(result, task.times, task.final, own_steps):
                 put(f"{kind}/{name}", values, *axes)
         except InputError as error:
             reason = str(error)
@@ -174,7 +171,7 @@ def perform(task: Task) -> Outcome:
         put(f"{kind}/reason", reason)
         put(f"{kind}/seconds", clock.perf_counter() - begin)
     if len(task.calls) > 1:
-        for name, values in _compared(task, results).items():
+        for name, values in kept.compared([call.kind for call in task.calls], results).items():
             put(f"comparison/{name}", values, "against", "variable")
     return Outcome(arrays, dims, lasting)
 
@@ -201,77 +198,6 @@ def failed(task: Task, reason: str) -> Outcome:
         arrays |= {f"{kind}/status": np.asarray("failed"), f"{kind}/reason": np.asarray(reason)}
         arrays |= {f"{kind}/seconds": np.asarray(np.nan)}
     return Outcome(arrays, dict.fromkeys(arrays, ()), lasting=False)
-
-
-def _kept(task: Task, kind: str, result: Result) -> Any:
-    """Curves with what stands beside them, at the times of the sweep: (name, axes, values).
-
-    Copies of a theory (`x_replicas`) are not kept; those of a simulation are, as `x_trials`.
-    """
-    places = _places(task.times, result)
-    if kind == "simulate" or task.algorithm.discrete:
-        yield "recorded_time", *_at(places, ("time",), result.time, task.final)
-    for name in result.curves:
-        if isinstance(result, Runs):
-            axes = result.variables[name].dims
-            mean, error = result.curve(name)
-            yield name, *_at(places, axes[1:], mean, task.final)
-            yield f"{name}_stderr", *_at(places, axes[1:], error, task.final)
-            yield f"{name}_trials", *_at(places, axes, result[name], task.final)
-        else:
-            for ending in ("", *BESIDE):
-                found = result.variables.get(name + ending)
-                if found is not None and ending != "_replicas":
-                    yield name + ending, *_at(places, found.dims, found.values, task.final)
-
-
-def _places(times: np.ndarray, result: Result) -> np.ndarray:
-    """Where each time of the sweep is recorded; −1 beyond a divergence.
-
-    An algorithm with steps of its own records at the nearest one, as `recorded_time` tells.
-    """
-    there = result.time
-    if not len(there):
-        return np.full(len(times), -1)
-    places = np.abs(times[:, None] - there).argmin(axis=1)
-    beyond = (result.status == "diverged") & (times > there[-1] * (1 + 1e-9))
-    return np.where(beyond, -1, places)
-
-
-def _at(
-    places: np.ndarray, axes: tuple[str, ...], values: np.ndarray, final: bool
-) -> tuple[tuple[str, ...], np.ndarray]:
-    """Values at these places along time, NaN where there is none; the last alone, without an axis, if `final`."""
-    along = axes.index("time")
-    wanted = places[-1:] if final else places
-    found = np.asarray(values, dtype=np.float64)
-    found = np.take(found, wanted, axis=along) if found.shape[along] else np.full(
-        (*found.shape[:along], len(wanted), *found.shape[along + 1 :]), np.nan
-    )  # fmt: skip
-    found[(slice(None),) * along + (wanted < 0,)] = np.nan
-    if final:
-        return tuple(axis for axis in axes if axis != "time"), np.take(found, 0, axis=along)
-    return axes, found
-
-
-def _compared(task: Task, results: Mapping[str, Result]) -> dict[str, np.ndarray]:
-    """The first kind against every other: p-values, largest deviations as normal deviates, verdicts."""
-    first, *others = (call.kind for call in task.calls)
-    shape = (len(others), len(COMPARED))
-    p_value, sigma, verdict = np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape, "", dtype="U16")
-    for row, other in enumerate(others):
-        if first not in results or other not in results:
-            continue
-        try:
-            report = compare(results[first], results[other])
-        except InputError:  # one of them diverged at once, or has a single trial
-            continue
-        for column, name in enumerate(COMPARED):
-            part = report if name == "all" else report.variables.get(name)
-            if part is not None:
-                p_value[row, column], sigma[row, column] = part.p_value, part.sigma
-                verdict[row, column] = part.verdict
-    return {"p_value": p_value, "sigma": sigma, "verdict": verdict}
 
 
 def check(kind: str, name: str) -> None:

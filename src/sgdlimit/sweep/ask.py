@@ -1,0 +1,161 @@
+"""What a sweep is asked for: every argument checked, and the task of every point made, before any work."""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import grid as time_grid
+from .._cache import keep_programs
+from .._version import __version__
+from ..algorithms import Algorithm
+from ..describe import to_words
+from ..errors import instance, reject, seed_number, whole
+from ..problem import Problem
+from . import engines, points, tasks
+from .packs import Block
+from .points import Plan, Setting
+from .store import Store
+from .tasks import KINDS, Call, Task
+
+TIMES = 65
+"""Recorded times where only t_max is given."""
+
+
+class Job(NamedTuple):
+    """A sweep that can begin."""
+
+    plan: Plan
+    tasks: list[Task]
+    store: Store | None
+    engine: engines.Engine
+    about: dict[str, str]
+
+    def missing(self, blocks: Sequence[Block]) -> list[Task]:
+        """Tasks that have no block, each once."""
+        known = {key for found in blocks for key in found.keys}
+        return list({task.key: task for task in self.tasks if task.key not in known}.values())
+
+    def stored(self) -> list[Block]:
+        """Points that are finished already."""
+        return [] if self.store is None else list(self.store.load({task.key for task in self.tasks}))
+
+
+def asked(
+    problem: Problem, algorithm: Algorithm, over: Any, *, listed: Any, options: dict[str, Any], **given: Any
+) -> Job:
+    """Refuse, before any work, what cannot be computed; then make the task of every point."""
+    keep_programs()
+    instance("problem", problem, Problem, "a Problem")
+    instance("algorithm", algorithm, Algorithm, "an algorithm such as sl.SGD(0.4)")
+    if (over is None) == (listed is None):
+        raise reject("over", "neither it nor points" if over is None else "both over and points", "give one of the two")
+    for name, words in (("keep", ("curves", "final")), ("seeds", ("common", "independent"))):
+        if given[name] not in words:
+            raise reject(name, repr(given[name]), f"it must be {' or '.join(map(repr, words))}")
+    retries = whole("retries", given["retries"], least=0, most=100, why="it must be a whole number from 0 to 100")
+    kinds = _kinds(given["kind"], options, algorithm)
+    plan = points.grid(over) if listed is None else points.listed(listed)
+    names = dict.fromkeys(name for kind in kinds for name in tasks.takes(kind))
+    base = Setting(problem, algorithm, {})
+    paths = points.find(plan.names, base, names)
+    times = _times(given, paths)
+    if given["seeds"] == "independent" and ("options", "seed") in paths.values():
+        raise reject("seeds", "independent", "seed is an axis, so every point has the seed it says; leave seeds out")
+    settings = points.settings(plan, base, names)
+    made = [_task(*pair, kinds, times, given) for pair in zip(plan.points, settings, strict=True)]
+    tasks.check_metrics(made[0])
+    store = None if given["store"] is None else Store(given["store"])
+    engine = engines.choose(given["executor"], retries)
+    engine.check(made[0])
+    about = {
+        "title": f"sweep over {', '.join(plan.names)}",
+        "problem": json.dumps(to_words(problem)),
+        "algorithm": json.dumps(to_words(algorithm)),
+        "calls": json.dumps({kind: {name: to_words(v) for name, v in said.items()} for kind, said in kinds.items()}),
+        "sgdlimit_version": __version__,
+        "numerical_version": tasks.numerical_version(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    return Job(plan, made, store, engine, about)
+
+
+def _task(
+    point: dict[str, Any], setting: Setting, kinds: dict[str, dict[str, Any]], times: Any, given: dict[str, Any]
+) -> Task:
+    """What one point computes; options along an axis win over those that are common."""
+    own = dict(setting.options)
+    t_max = own.pop("t_max", None)
+    seed = seed_number(own.pop("seed", given["seed"]))
+    calls = tuple(
+        Call(kind, {**said, **{name: value for name, value in own.items() if name in tasks.takes(kind)}})
+        for kind, said in kinds.items()
+    )
+    labels = {name: points.label(value) for name, value in point.items()}
+    task = tasks.make(
+        setting.problem, setting.algorithm, calls, time_grid.linear(t_max, TIMES) if times is None else times,
+        final=given["keep"] == "final", labels=labels, seed=seed, own_seed=given["seeds"] == "independent",
+    )  # fmt: skip
+    tasks.check_call(task)
+    return task
+
+
+def _times(given: dict[str, Any], paths: Mapping[str, points.Path]) -> np.ndarray | None:
+    """Recorded at every point; None: every point has a t_max of its own."""
+    if ("options", "t_max") not in paths.values():
+        t_max = given["t_max"]
+        if given["times"] is None and t_max is not None:
+            return time_grid.linear(t_max, TIMES)
+        return time_grid.resolve(t_max, given["times"])
+    for name in ("t_max", "times"):
+        if given[name] is not None:
+            raise reject(name, given[name], "t_max is an axis; leave this out")
+    if given["keep"] != "final":
+        why = "with t_max as an axis points share no times; say keep='final', or take one t_max and select times"
+        raise reject("keep", given["keep"], why)
+    return None
+
+
+def _kinds(kind: Any, options: dict[str, Any], algorithm: Algorithm) -> dict[str, dict[str, Any]]:
+    """What is computed at a point, with its options; every option must be one of somebody's.
+
+    Where an algorithm has a step of its own, `dt` is meant for the theory.
+    """
+    own = kind if isinstance(kind, Mapping) else {name: {} for name in _each(kind)}
+    if not own:
+        raise reject("kind", repr(kind), f"name at least one of {', '.join(KINDS)}")
+    for name, said in own.items():
+        if name not in KINDS:
+            raise reject("kind", repr(name), f"it must be {', '.join(KINDS)}, or several of them")
+        if not isinstance(said, Mapping):
+            raise reject(f"kind[{name!r}]", repr(said), "it must be a table of options, such as {'tol': 1e-3}")
+        for option in said:
+            tasks.check(name, option)
+            if option not in tasks.takes(name) or option in ("t_max", "seed"):
+                raise reject(f"kind[{name!r}]", repr(option), f"sl.{name} has {', '.join(tasks.takes(name))}")
+    for option in options:
+        for name in own:
+            tasks.check(name, option)
+        if not any(option in tasks.takes(name) for name in own):
+            known = dict.fromkeys(name for kind in own for name in tasks.takes(kind))
+            raise reject(option, options[option], f"unknown option; there are {', '.join(known)}")
+    stepping = ("dt",) if algorithm.rows is not None and len(own) > 1 else ()
+    given = {
+        name: [key for key in tasks.takes(name) if key in options and not (name == "simulate" and key in stepping)]
+        for name in own
+    }
+    return {name: {**{key: options[key] for key in given[name]}, **said} for name, said in own.items()}
+
+
+def _each(kind: Any) -> tuple[Any, ...]:
+    """One kind, or several, each once."""
+    if isinstance(kind, str):
+        return (kind,)
+    if not isinstance(kind, Sequence) or not all(isinstance(name, str) for name in kind):
+        raise reject("kind", repr(kind), f"it must be {', '.join(KINDS)}, or several of them")
+    for name in kind:
+        if list(kind).count(name) > 1:
+            raise reject("kind", repr(name), "it stands there twice")
+    return tuple(kind)
