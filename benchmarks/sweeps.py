@@ -98,7 +98,7 @@ def against_exact(side: int = 20) -> bool:
     """Ridge: theory at every point of a grid, in units of its own error bars."""
     over = {"sample_ratio": np.geomspace(0.3, 5.0, side), "temperature": np.linspace(0.05, 1.0, side)}
     exact, _ = timed("least_squares", lambda: sl.sweep(ridge(), sl.SGF(0.1), over, kind="least_squares", t_max=4.0))
-    theory, _ = timed("solve, tol = 1e-2", lambda: sl.sweep(ridge(), sl.SGF(0.1), over, t_max=4.0, tol=1e-2))
+    theory, _ = timed("solve, tol = 5e-2", lambda: sl.sweep(ridge(), sl.SGF(0.1), over, t_max=4.0, tol=5e-2))
     words = Counter(theory.dataset["status"].values.ravel().tolist())
     print(f"  {side**2} points: {dict(words)}")
     worst = 0.0
