@@ -11,7 +11,9 @@ The truth is a solution with many more samples and finer steps, kept in coverage
 
 import argparse
 import json
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -121,30 +123,36 @@ def truth(samples: int, seeds: int, cases: list[str]) -> None:
         print(f"{case}: {time.perf_counter() - begin:.0f} s {last}", flush=True)
 
 
-def cover(seeds: int, cases: list[str], first_seed: int) -> None:
+def deviations(case: str, seed: int) -> tuple[dict[str, np.ndarray], float, float]:
+    """Of one default solution: distances from the truth in errors, its largest error in parts of a curve, seconds."""
+    problem, algorithm, t_max = CASES[case]
+    known = json.loads(FILE.read_text())[case]
+    begin = time.perf_counter()
+    solution = sl.solve(problem, algorithm, t_max=t_max, seed=seed)
+    seconds, z, largest = time.perf_counter() - begin, {}, 0.0
+    for name, (value, error) in at_parts(solution, t_max).items():
+        exact = np.asarray(known[name]["value"])
+        z[name] = ((value - exact) / np.maximum(error, 1e-12)).reshape(len(PARTS), -1)
+        if name != "overlap" or case != "tanh phase retrieval":
+            largest = max(largest, float(np.max(solution.curve(name)[1]) / np.max(np.abs(solution[name]))))
+    return z, largest, seconds
+
+
+def cover(seeds: int, cases: list[str], first_seed: int, jobs: int) -> None:
     """Share of ±1.96 errors that hold the truth, and the mean deviation in errors."""
-    known = json.loads(FILE.read_text())
-    print(f"seeds {first_seed} to {first_seed + seeds - 1}, defaults")
+    print(f"seeds {first_seed} to {first_seed + seeds - 1}, defaults, {jobs} processes")
     print("coverage of ±1.96 errors | mean bias in reported errors (largest of four times)")
-    for case in cases:
-        problem, algorithm, t_max = CASES[case]
-        z: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
-        begin, largest = time.perf_counter(), 0.0
-        for seed in range(first_seed, first_seed + seeds):
-            solution = sl.solve(problem, algorithm, t_max=t_max, seed=seed)
-            found = at_parts(solution, t_max)
-            for name, (value, error) in found.items():
-                exact = np.asarray(known[case][name]["value"])
-                z[name].append(((value - exact) / np.maximum(error, 1e-12)).reshape(len(PARTS), -1))
-                if name != "overlap" or case != "tanh phase retrieval":
-                    largest = max(largest, float(np.max(solution.curve(name)[1]) / np.max(np.abs(solution[name]))))
-        cells = []
-        for name, parts in z.items():
-            every = np.stack(parts)
-            bias = every.mean(axis=0)
-            cells.append(f"{name} {np.mean(np.abs(every) <= 1.96):.3f} | {bias.ravel()[np.argmax(np.abs(bias))]:+.2f}")
-        print(f"{case:22s} {'   '.join(cells)}   ({(time.perf_counter() - begin) / seeds:.1f} s each, "
-              f"error ≤ {largest:.1%} of the curve)", flush=True)  # fmt: skip
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        asked = {case: [pool.submit(deviations, case, first_seed + k) for k in range(seeds)] for case in cases}
+        for case, futures in asked.items():
+            found = [future.result() for future in futures]
+            cells = []
+            for name in NAMES:
+                every = np.stack([z[name] for z, _, _ in found])
+                bias = every.mean(axis=0).ravel()
+                cells.append(f"{name} {np.mean(np.abs(every) <= 1.96):.3f} | {bias[np.argmax(np.abs(bias))]:+.2f}")
+            print(f"{case:22s} {'   '.join(cells)}   ({np.mean([seconds for _, _, seconds in found]):.1f} s each, "
+                  f"error ≤ {max(largest for _, largest, _ in found):.1%} of the curve)", flush=True)  # fmt: skip
 
 
 def table(cases: list[str]) -> None:
@@ -208,6 +216,7 @@ if __name__ == "__main__":
     parser.add_argument("--steps", action="store_true", help="true error at dt = 0.1, 0.05, 0.025, 0.0125")
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--first-seed", type=int, default=2000, help="2000: none that a default was chosen on")
+    parser.add_argument("--jobs", type=int, default=1, help="solutions at once, for coverage")
     parser.add_argument("--samples", type=int, default=2**19)
     parser.add_argument("--cases", nargs="*")
     chosen = parser.parse_args()
@@ -220,4 +229,4 @@ if __name__ == "__main__":
     elif chosen.runs:
         runs(chosen.cases or list(CASES), 10)
     else:
-        cover(chosen.seeds, chosen.cases or list(COVERED), chosen.first_seed)
+        cover(chosen.seeds, chosen.cases or list(COVERED), chosen.first_seed, chosen.jobs)
