@@ -13,7 +13,7 @@ import argparse
 import json
 import multiprocessing
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -138,21 +138,31 @@ def deviations(case: str, seed: int) -> tuple[dict[str, np.ndarray], float, floa
     return z, largest, seconds
 
 
-def cover(seeds: int, cases: list[str], first_seed: int, jobs: int) -> None:
-    """Share of ±1.96 errors that hold the truth, and the mean deviation in errors."""
+def cover(seeds: int, cases: list[str], first_seed: int, jobs: int, limit: float) -> None:
+    """Share of ±1.96 errors that hold the truth, and the mean deviation in errors, of what is done within a limit."""
+    end = time.monotonic() + limit
     print(f"seeds {first_seed} to {first_seed + seeds - 1}, defaults, {jobs} processes")
     print("coverage of ±1.96 errors | mean bias in reported errors (largest of four times)")
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         asked = {case: [pool.submit(deviations, case, first_seed + k) for k in range(seeds)] for case in cases}
         for case, futures in asked.items():
-            found = [future.result() for future in futures]
+            wait(futures, timeout=max(0.0, end - time.monotonic()))
+            found = [future.result() for future in futures if future.done()]
+            if not found:
+                print(f"{case:22s} none of {seeds} seeds within {limit:g} s", flush=True)
+                continue
             cells = []
             for name in NAMES:
                 every = np.stack([z[name] for z, _, _ in found])
                 bias = every.mean(axis=0).ravel()
                 cells.append(f"{name} {np.mean(np.abs(every) <= 1.96):.3f} | {bias[np.argmax(np.abs(bias))]:+.2f}")
-            print(f"{case:22s} {'   '.join(cells)}   ({np.mean([seconds for _, _, seconds in found]):.1f} s each, "
+            seconds = np.mean([own for _, _, own in found])
+            print(f"{case:22s} {'   '.join(cells)}   ({len(found)} seeds, {seconds:.1f} s each, "
                   f"error ≤ {max(largest for _, largest, _ in found):.1%} of the curve)", flush=True)  # fmt: skip
+        if time.monotonic() >= end:
+            for process in list(pool._processes.values()):
+                process.kill()
+        pool.shutdown(cancel_futures=True)
 
 
 def table(cases: list[str]) -> None:
@@ -187,7 +197,8 @@ def steps(cases: list[str], samples: int) -> None:
                     both.append("refused")
                     continue
                 exact = {name: np.asarray(known[case][name]["value"]) for name in NAMES}
-                off = [np.mean(((found[n][0] - exact[n]) / max(np.max(np.abs(exact[n])), 1e-2)) ** 2) for n in NAMES]
+                sized = [name for name in NAMES if np.max(np.abs(exact[name])) > 1e-2]
+                off = [np.mean(((found[n][0] - exact[n]) / np.max(np.abs(exact[n]))) ** 2) for n in sized]
                 both.append(f"{np.sqrt(np.mean(off)):.1e}")
             cells.append(f"{dt:g}: {both[0]} ({both[1]})")
         print(f"{case:22s} true error extrapolated (plain) at dt = " + "   ".join(cells), flush=True)
@@ -217,6 +228,7 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--first-seed", type=int, default=2000, help="2000: none that a default was chosen on")
     parser.add_argument("--jobs", type=int, default=1, help="solutions at once, for coverage")
+    parser.add_argument("--seconds", type=float, default=1e6, help="limit of a run of coverage")
     parser.add_argument("--samples", type=int, default=2**19)
     parser.add_argument("--cases", nargs="*")
     chosen = parser.parse_args()
@@ -229,4 +241,4 @@ if __name__ == "__main__":
     elif chosen.runs:
         runs(chosen.cases or list(CASES), 10)
     else:
-        cover(chosen.seeds, chosen.cases or list(COVERED), chosen.first_seed, chosen.jobs)
+        cover(chosen.seeds, chosen.cases or list(COVERED), chosen.first_seed, chosen.jobs, chosen.seconds)
