@@ -1,0 +1,174 @@
+"""Laws of the rows x: iid entries, or coordinates in groups, each with its own variance and its own share of θ*.
+
+In the eigenbasis of the covariance a coordinate of group q has variance s_q/d; the group holds a share p_q of all
+coordinates, and θ* there is the teacher's law times a factor. The limit sees no more than this table (`Table`); a
+finite row is drawn from it coordinate by coordinate.
+
+Contract of a law of data (run by `tests/test_contracts.py`): `table()` gives the groups, on the host, with Σp = 1.
+"""
+
+import abc
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from .._tree import settle, static, tree
+from ..errors import real, reject, traced, whole
+
+MOST_GROUPS = 1024
+STEEPEST = 10.0
+MOST_LEVELS = 2**24
+LEAST_SHARE = 1e-9
+"""Weights that sum to one up to rounding."""
+
+
+class Table(NamedTuple):
+    """Coordinates in groups q."""
+
+    share: np.ndarray
+    """p_q, (g,), summing to 1."""
+    variance: np.ndarray
+    """s_q, (g,): variance of an entry of x, in units of 1/d."""
+    factor: np.ndarray
+    """(g,): θ* in group q is this times a draw of the teacher's law."""
+    unseen: float = 0.0
+    """r* = θ*ᵀx + √unseen · e, e with the second moments of the teacher's law: what no coordinate of x tells."""
+
+    def counts(self, dim: int) -> np.ndarray:
+        """Coordinates of each group among `dim`, by largest remainder."""
+        exact = self.share * dim
+        counts = np.floor(exact).astype(int)
+        rest = np.argsort(-(exact - counts), kind="stable")[: dim - int(counts.sum())]
+        counts[rest] += 1
+        return counts
+
+    @property
+    def effective_rank(self) -> float:
+        """(Σ p s)² / Σ p s², over the number of coordinates: 1 for iid entries."""
+        return float((self.share @ self.variance) ** 2 / (self.share @ self.variance**2))
+
+
+class DataLaw(abc.ABC):
+    """What every law of rows offers."""
+
+    @abc.abstractmethod
+    def table(self) -> Table:
+        """The groups."""
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class Iid(DataLaw):
+    """Independent entries of variance 1/d: one group."""
+
+    def table(self) -> Table:
+        """All coordinates alike."""
+        return Table(np.ones(1), np.ones(1), np.ones(1))
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class Spectrum(DataLaw):
+    """Eigenvalues of the covariance, the share of coordinates that has each, and factors on the teacher's scale.
+
+    values: s_q, not all zero. weights: p_q, summing to one; equal shares by default. teacher: factor on θ* in each
+    group; 1 by default. Values are taken as they are: iid entries of unit variance are `values=[1]`.
+    """
+
+    values: Any
+    weights: Any = None
+    teacher: Any = None
+
+    def __post_init__(self) -> None:
+        if any(traced(part) for part in _parts(self.values, self.weights, self.teacher)):
+            return
+        values = _numbers("Spectrum.values", self.values, None, "a list of numbers ≥ 0, not all zero")
+        if np.any(values < 0) or not np.any(values > 0):
+            raise reject("Spectrum.values", self.values, "eigenvalues of a covariance are ≥ 0, and not all zero")
+        count = len(values)
+        weights = np.full(count, 1 / count)
+        if self.weights is not None:
+            weights = _numbers("Spectrum.weights", self.weights, count, f"{count} shares ≥ 0 that sum to 1")
+            if np.any(weights < 0) or abs(weights.sum() - 1) > LEAST_SHARE * count:
+                raise reject(
+                    "Spectrum.weights", self.weights, f"shares are ≥ 0 and sum to 1; theirs is {weights.sum():.6g}"
+                )
+        teacher = np.ones(count)
+        if self.teacher is not None:
+            teacher = _numbers("Spectrum.teacher", self.teacher, count, f"{count} factors on the teacher's scale")
+        settle(self, values=tuple(values.tolist()), weights=tuple(weights.tolist()), teacher=tuple(teacher.tolist()))
+
+    def table(self) -> Table:
+        """As given, without groups that hold no coordinates."""
+        share, variance, factor = (np.asarray(part, dtype=float) for part in (self.weights, self.values, self.teacher))
+        some = share > 0
+        return Table(share[some], variance[some], factor[some])
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class PowerLaw(DataLaw):
+    """s_k ∝ (k − ½)^−exponent for k = 1, …, dim, and teacher variances ∝ (k − ½)^−source in the same order.
+
+    Normalised: Σ p s = 1, and r* has the second moment of the teacher's law. `dim` levels, by default as many as
+    groups; more levels than groups are collected into groups of neighbours whose edges are in geometric progression,
+    and keep their mean variance and their part of r*. An exponent of 1 or more has no limit without `dim`: the largest
+    eigenvalues carry a finite share of the trace.
+    """
+
+    exponent: float
+    source: float = 0.0
+    groups: int = static(default=8)
+    dim: int | None = static(default=None)
+
+    def __post_init__(self) -> None:
+        most = f"it must be a number from 0 to {STEEPEST:g}"
+        settle(self, exponent=real("PowerLaw.exponent", self.exponent, least=0, most=STEEPEST, why=most))
+        least = f"it must be a number between −{STEEPEST:g} and {STEEPEST:g}"
+        settle(self, source=real("PowerLaw.source", self.source, least=-STEEPEST, most=STEEPEST, why=least))
+        whole("PowerLaw.groups", self.groups, least=1, most=MOST_GROUPS, why=f"a whole number from 1 to {MOST_GROUPS}")
+        if self.dim is not None:
+            why = f"a whole number of levels, at least the {self.groups} groups"
+            whole("PowerLaw.dim", self.dim, least=self.groups, most=MOST_LEVELS, why=why)
+
+    def table(self) -> Table:
+        """Levels, collected where there are more of them than groups."""
+        levels = self.groups if self.dim is None else self.dim
+        rank = np.arange(levels) + 0.5
+        variance, teacher = rank**-self.exponent, rank**-self.source
+        edges = _geometric(levels, self.groups)
+        share = np.diff(edges) / levels
+        total, seen = (np.add.reduceat(part, edges[:-1]) / levels for part in (variance, variance * teacher))
+        power = total.sum()
+        return Table(share, total / share / power, np.sqrt(seen / seen.sum() * power / total))
+
+
+def _geometric(levels: int, groups: int) -> np.ndarray:
+    """Edges 0 = e_0 < … < e_groups = levels of groups of neighbours, as nearly in geometric progression as can be."""
+    edges = [0]
+    for left in range(groups, 0, -1):
+        last = edges[-1]
+        ratio = (levels / max(last, 1)) ** (1 / left) if last else levels ** (1 / groups)
+        edges.append(min(max(last + 1, round(max(last, 1) * ratio)), levels - left + 1))
+    return np.array(edges)
+
+
+def _parts(*given: Any) -> list[Any]:
+    return [x for part in given if part is not None for x in (part if isinstance(part, list | tuple) else [part])]
+
+
+def _numbers(argument: str, given: Any, count: int | None, why: str) -> np.ndarray:
+    """A list of finite numbers, `count` of them where that is known."""
+    try:
+        values = np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        raise reject(argument, given, f"it must be {why}") from None
+    if values.ndim != 1 or not 1 <= len(values) <= MOST_GROUPS or not np.all(np.isfinite(values)):
+        raise reject(argument, given, f"it must be {why}, at most {MOST_GROUPS}")
+    if count is not None and len(values) != count:
+        raise reject(argument, f"{len(values)} numbers", f"it must be {why}")
+    return values
