@@ -11,6 +11,7 @@ from scipy.integrate import solve_ivp
 
 import sgdlimit as sl
 from sgdlimit import _machine
+from sgdlimit.limits.averages import make_nodes, observe
 from sgdlimit.problem.problem import check_tails
 from sgdlimit.results.statistics import widening
 
@@ -343,3 +344,16 @@ def test_what_does_not_fit_is_refused(change, more, monkeypatch):
     problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), **change)
     with pytest.raises(sl.InputError, match=next(iter(more))):
         sl.online(problem, sl.SGD(0.3), t_max=1.0, **more)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.6, 1.1])
+def test_a_zero_one_error_needs_no_counting(overlap):
+    """Labels of the user's own: P(wrong sign) from few points is the arccos of the overlap, far below 1/√points."""
+    labels = sl.Labels(lambda r_star, z: jnp.where(r_star + z >= 0, 1.0, -1.0), binary=True, smooth=False)
+    problem = sl.Problem(
+        loss=sl.Logistic(), labels=labels, sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.3)
+    )
+    Q, c = np.full((1, 4, 1, 1), 1.5), np.full((1, 4, 1, 1), overlap)
+    found = observe(problem, make_nodes(problem, 1024, 4, 0), Q, c)["error"]
+    exact = np.arccos(overlap / np.sqrt(1.5 * (1 + 0.3**2))) / np.pi
+    assert np.max(np.abs(found - exact)) < 2e-3  # counting would err by 1.4e-2

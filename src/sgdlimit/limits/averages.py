@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import ndtr
 from scipy.special import ndtri
 
 from .._linalg import root, root_of
@@ -109,20 +110,34 @@ def _points(
     return x, z, (1 + correction) / samples
 
 
-def _samples(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
-    """w (N, m) and w* (N, k), jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c."""
+def _given_teacher(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any, Any]:
+    """w* (N, k), the mean of w given w* (N, m), and the root of its covariance (m, m)."""
     m = Q.shape[0]
     dtype = nodes.normals.dtype
     w_star = nodes.normals[:, m:] @ nodes.teacher_root.T.astype(dtype)
     slope = c @ nodes.teacher_inverse
-    spread = root(Q - slope @ c.T).T.astype(dtype)
-    return w_star @ slope.T.astype(dtype) + nodes.normals[:, :m] @ spread, w_star
+    return w_star, w_star @ slope.T.astype(dtype), root(Q - slope @ c.T).T.astype(dtype)
+
+
+def _samples(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
+    """w (N, m) and w* (N, k), jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c."""
+    w_star, mean, spread = _given_teacher(nodes, Q, c)
+    return mean + nodes.normals[:, : Q.shape[0]] @ spread, w_star
 
 
 def average(nodes: Nodes, Q: Any, c: Any, fn: Any) -> Any:
     """E fn(w, w*, z); fn returns a tree of arrays."""
     values = jax.vmap(fn)(*_samples(nodes, Q, c), nodes.z)
     return jax.tree.map(lambda v: jnp.einsum("n...,n->...", v, nodes.weights), values)
+
+
+def _wrong_sign(problem: Problem, nodes: Nodes, Q: Any, c: Any) -> Any:
+    """P(w y < 0) by its value given w* and z, Φ(−mean sign(y)/spread): smooth in Q and c, where counting jumps."""
+    w_star, mean, spread = _given_teacher(nodes, Q, c)
+    y = jax.vmap(lambda b, z: fields.label(problem, b, z))(w_star, nodes.z)
+    score, size = mean[:, 0] * jnp.sign(y), spread[0, 0]
+    wrong = jnp.where(size > 0, ndtr(-score / jnp.where(size > 0, size, 1.0)), 0.5 * (1 - jnp.sign(score)))
+    return wrong @ nodes.weights
 
 
 TIMES_AT_ONCE, NODES_AT_ONCE = 16, 512
@@ -135,7 +150,8 @@ def _some(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any) -> dict[
     chosen = observables.on_samples(problem) | dict(metrics)
 
     def one(nodes: Nodes, Q: Any, c: Any) -> dict[str, Any]:
-        return average(nodes, Q, c, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
+        out = average(nodes, Q, c, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
+        return out | {"error": _wrong_sign(problem, nodes, Q, c)} if observables.sign_of_score(problem) else out
 
     return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, *moments), (Q, c))
 

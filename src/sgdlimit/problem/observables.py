@@ -54,10 +54,14 @@ def error_kind(problem: "Problem") -> str:
     return "zero-one" if problem.labels.binary else "squared"
 
 
+def sign_of_score(problem: "Problem") -> bool:
+    """Whether the zero-one error compares the sign of r itself with the label."""
+    return problem.width == 1 and problem.predict is identity and error_kind(problem) == "zero-one"
+
+
 def sign_of_gaussian(problem: "Problem") -> bool:
     """Whether the zero-one error compares the signs of two Gaussians, and so is an arccos of overlaps."""
-    plain = problem.width == 1 and problem.predict is identity and isinstance(problem.noise, Normal)
-    return plain and isinstance(problem.labels, Sign) and error_kind(problem) == "zero-one"
+    return sign_of_score(problem) and isinstance(problem.labels, Sign) and isinstance(problem.noise, Normal)
 
 
 def on_samples(problem: "Problem") -> dict[str, SampleObservable]:
