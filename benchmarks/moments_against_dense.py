@@ -55,7 +55,7 @@ CASES: dict[str, tuple[sl.Problem, Any, dict[str, Any]]] = {
     "persistent": (logistic(), sl.PersistentSGD(0.3, 1.0), {"t_max": 8.0, "dt": 0.2}),
     "momentum, friction 0.7": (momentum(0.7), sl.SGD(0.4), {"t_max": 6.0, "dt": 0.1}),
     "momentum, friction 0.2, t = 12": (momentum(0.2), sl.SGD(0.1), {"t_max": 12.0, "dt": 0.2}),
-    "schedule that jumps": (logistic(schedule=JUMP), sl.SGD(0.5), {"t_max": 6.0, "dt": 0.1}),
+    "schedule that jumps": (logistic(schedule=JUMP), sl.SGD(0.5), {"t_max": 4.0, "dt": 0.025}),
     "geometric times": (logistic(), sl.SGD(0.5), {"times": sl.grid.geometric(20.0, 0.1, 30), "dt": 0.2}),
     "committee, width 2": (sl.Problem(sample_ratio=2.0, width=2, **COMMITTEE), sl.SGD(0.5), {"t_max": 6.0, "dt": 0.1}),
     "committee, width 3": (sl.Problem(sample_ratio=3.0, width=3, **COMMITTEE), sl.SGD(0.5), {"t_max": 3.0, "dt": 0.1}),

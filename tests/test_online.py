@@ -356,4 +356,4 @@ def test_a_zero_one_error_needs_no_counting(overlap):
     Q, c = np.full((1, 4, 1, 1), 1.5), np.full((1, 4, 1, 1), overlap)
     found = observe(problem, make_nodes(problem, 1024, 4, 0), Q, c)["error"]
     exact = np.arccos(overlap / np.sqrt(1.5 * (1 + 0.3**2))) / np.pi
-    assert np.max(np.abs(found - exact)) < 2e-3  # counting would err by 1.4e-2
+    assert np.max(np.abs(found - exact)) < 4e-3  # counting errs by 1.2e-2
