@@ -22,8 +22,6 @@ FEWEST_NODES, MOST_NODES = 1024, 2**16
 """Points behind a test average in each replica: twice its samples on the coarsest grid, within these."""
 ONE_MARCH = 512
 """Samples of one march, times the width, where few are taken; where more are, M grows as the root of all."""
-BIAS = 0.35
-"""Bias of one march over the standard error of 16, at ONE_MARCH samples and unit of width."""
 SPARSE = 16
 """What changes slowly is looked at at so many times at most: copies, step errors, and what more points change."""
 
@@ -125,12 +123,12 @@ def _between(sharp: np.ndarray, soft: np.ndarray, times: np.ndarray, stride: int
 def _bias(copies: np.ndarray, found: Marched) -> np.ndarray:
     """What a march of M samples feeds back to itself, however many are averaged: it falls as 1/M.
 
-    No spread tells it. Seen over many seeds on hard problems: BIAS of the standard error of 16 marches of 512 samples
-    and unit of width.
+    No spread tells it. Seen over many seeds on hard problems: a share of the standard error of 16 marches of 512
+    samples and unit of width, which is larger for particles.
     """
     each, marches = found.fed_back
     one = copies.std(axis=0, ddof=1) * np.sqrt(marches)
-    return BIAS * one / 4 * np.sqrt(ONE_MARCH * found.system.problem.width / each)
+    return found.system.weights.bias * one / 4 * np.sqrt(ONE_MARCH * found.system.problem.width / each)
 
 
 def _nothing(records: Records, name: str) -> Limit:
