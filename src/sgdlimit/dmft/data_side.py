@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ..problem import fields, observables
+from ..problem.shift import Push, push
 from . import noise
 from .memory import Dense
 from .metrics import SOFT
@@ -41,6 +42,8 @@ class Averages(NamedTuple):
     """E[ℓ_i · coordinates of (w_0, w*)], (g, m, m+k)."""
     force: Any
     """F_i, (m, M): what the noise of the weights is mixed from."""
+    push: Push = Push()
+    """What moves the means of a mixture and an intercept."""
 
 
 class Local(NamedTuple):
@@ -123,7 +126,7 @@ def init(system: System, start: Start) -> DataState:
 def step(
     system: System, step: Step, start: Start, state: DataState, rho: Any, w: Any, f: Any
 ) -> tuple[DataState, Averages, dict[str, Any]]:
-    """Step i, given R_w(i,·) by its coefficients ρ, w_i, and f = Σ_j R_w(i,j) F_j."""
+    """Step i, given R_w(i,·) by its coefficients ρ, w_i (with what moves its class), and f = Σ_j R_w(i,j) F_j."""
     problem, dtype, (g, m, k, M) = system.problem, system.dtype, system.shape
     delta = jnp.asarray(problem.sample_ratio, dtype)
     r_star, t = start.r_star, step.t.astype(dtype)
@@ -154,6 +157,7 @@ def step(
         response=system.memory.dual(step.memory, xi),
         with_basis=jnp.einsum("as,gbs->gab", driven, coordinates).astype(jnp.float64) / M,
         force=F,
+        push=push(problem, start.z, driven),
     )
     chosen = observables.on_samples(problem) | dict(system.metrics)
     seen = {f"train_{name}": jnp.mean(_each(fn)(r, r_star, start.z)).astype(jnp.float64) for name, fn in chosen.items()}

@@ -300,7 +300,7 @@ def _starts(job: Job, system: System, turn: int, size: int) -> list[Start]:
 def _key(job: Job, system: System, turn: int, size: int) -> Hashable:
     """All that the draws depend on."""
     problem = system.problem
-    laws = (problem.noise_law, problem.init, problem.teacher) if job.draws_weights else problem.noise_law
+    laws = (problem.noise_law, problem.init, problem.star) if job.draws_weights else problem.noise_law
     sizes = (problem.width, problem.k, system.samples, system.dtype, job.replicas, size)
     return "starts", sizes, job.seed, turn, job.draws_weights, values_of((laws, system.groups))
 

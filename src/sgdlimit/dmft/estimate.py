@@ -9,6 +9,7 @@ from .._together import identity_of, shared, values_of
 from ..limits.averages import Nodes, make_nodes, observe, quickly
 from ..problem import Problem
 from ..problem.observables import error_kind
+from ..problem.shift import place
 from ..results import Variable, statistics
 from ..results.statistics import Estimate
 from ..results.variables import TWO_TIME, dims, ordered
@@ -139,13 +140,20 @@ def _nothing(records: Records, name: str) -> Limit:
 
 
 def _scales(problem: Any, limits: dict[str, Limit]) -> dict[str, float]:
-    """An overlap may vanish by symmetry: its size is that of the product of the two lengths."""
+    """An overlap may vanish by symmetry: its size is that of the product of the two lengths. So may an intercept: its
+    size is that of the pre-activations."""
     norm = limits["norm"].best
-    if not problem.k or not norm.size:
+    if not norm.size:
         return {}
-    student = np.sqrt(np.max(np.abs(norm.mean(axis=0))))
-    teacher = np.sqrt(np.max(np.diag(problem.gram())[problem.width :]))
-    return {"overlap": float(max(np.max(np.abs(limits["overlap"].best.mean(axis=0))), student * teacher, 1e-30))}
+    least = {}
+    if problem.k:
+        student = np.sqrt(np.max(np.abs(norm.mean(axis=0))))
+        least["overlap"] = student * np.sqrt(np.max(np.diag(problem.gram())[problem.width :]))
+    if problem.bias:
+        least["intercept"] = np.sqrt(np.max(np.abs(limits["fresh_norm"].best.mean(axis=0))))
+    return {
+        name: float(max(np.max(np.abs(limits[name].best.mean(axis=0))), size, 1e-30)) for name, size in least.items()
+    }
 
 
 def _projection(found: Marched, name: str, time: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -184,12 +192,15 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
 
     def seen(nodes: Nodes, order: int, at: Any, without: bool) -> dict[str, np.ndarray]:
         """At the mean, or at the mean without the replica whose points are used: (replicas, times)."""
-        moments = []
-        for name in ("fresh_norm", "fresh_overlap"):
-            copies = limits[name][order][:, at].swapaxes(0, 1)
-            mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
-            moments.append((count * mean - copies) / (count - 1) if without else mean)
-        averages = observe(system.problem, nodes, moments[0], moments[1], system.metrics)
+        moments = {}
+        for name in ("fresh_norm", "fresh_overlap", "overlap", "intercept"):
+            if name in limits:
+                copies = limits[name][order][:, at].swapaxes(0, 1)
+                mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
+                moments[name] = (count * mean - copies) / (count - 1) if without else mean
+        classes = place(system.problem, moments["overlap"], moments.get("intercept"))
+        second = moments["fresh_norm"], moments["fresh_overlap"]
+        averages = observe(system.problem, nodes, *second, system.metrics, classes)
         return {name: value.T for name, value in averages.items()}
 
     def carried(gap: np.ndarray) -> np.ndarray:
@@ -232,7 +243,7 @@ def _more_nodes(problem: Problem, size: int, replicas: int, seed: int) -> Nodes:
     m, k = problem.width, problem.k
 
     def key() -> Hashable:
-        return "nodes", size, replicas, seed, m, k, values_of((problem.noise_law, problem.gram()[m:, m:]))
+        return "nodes", size, replicas, seed, m, k, values_of((problem.noise_law, problem.fresh_gram()[m:, m:]))
 
     return shared(key, lambda: make_nodes(problem, size, replicas, seed, quickly).rounded())
 

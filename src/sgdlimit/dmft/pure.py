@@ -12,7 +12,7 @@ from . import march, memory, noise, planning
 from .data_side import Tangents
 from .integrator import Explicit, Implicit
 from .metrics import INTERNAL
-from .system import Start, System, one_group
+from .system import Start, System, groups_of
 from .weight_side import Linear, Particles
 
 
@@ -37,7 +37,7 @@ def curves(
     factors = memory.ALTERNATING if algorithm.discrete else ()
     kept = memory.Moments(memory.ladder(grid[-1], float(np.min(np.diff(grid)))), factors)
     system = System(
-        problem, algorithm, one_group(problem), samples,
+        problem, algorithm, groups_of(problem), samples,
         memory=kept, weights=Linear() if linear else Particles(), tangents=Tangents(),
         rule=Explicit() if algorithm.discrete else Implicit(), dtype=dtype,
     )  # fmt: skip

@@ -259,7 +259,8 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
 
 def _judged(problem: Problem, names: Any, on_samples: Any, on_weights: Any) -> tuple[str, ...]:
     """Curves that must meet the tolerance."""
-    usual = [name for name in COMPARABLE if name != "overlap" or problem.k]
+    absent = ("overlap",) * (not problem.k) + ("intercept",) * (not problem.bias)
+    usual = [name for name in COMPARABLE if name not in absent]
     if names is None:
         return tuple(usual)
     names = [names] if isinstance(names, str) else list(names)

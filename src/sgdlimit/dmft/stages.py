@@ -25,7 +25,7 @@ from .estimate import Labelled
 from .integrator import Explicit, Implicit
 from .memory import Memory
 from .references import Paper
-from .system import System, one_group
+from .system import System, groups_of
 from .weight_side import Linear, Particles
 
 DEFAULT_TOLERANCE = 1e-2
@@ -102,7 +102,7 @@ class Ask:
         """One march of so many samples."""
         check_draws(self.algorithm, self.problem, count, steps.times)
         return System(
-            self.problem, self.algorithm, one_group(self.problem), count,
+            self.problem, self.algorithm, groups_of(self.problem), count,
             memory=planning.dense(steps.times), weights=Linear() if self.linear else Particles(),
             tangents=Tangents() if self.words["response"] == "exact" else Paper(),
             rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.words["dtype"],

@@ -40,6 +40,17 @@ def one_group(problem: Problem) -> Groups:
     return Groups(one, one, root[None], live[None], inverse)
 
 
+def groups_of(problem: Problem) -> Groups:
+    """The groups of the problem's data; one for iid entries."""
+    m, k, table = problem.width, problem.k, problem.data.table()
+    ones = np.ones((len(table.share), 1))
+    factors = np.concatenate([np.repeat(ones, m, axis=1), np.repeat(table.factor[:, None], k, axis=1)], axis=1)
+    root = np.stack([root_of(problem.gram() * np.outer(own, own)) for own in factors])
+    live = np.stack([np.linalg.pinv(own, rcond=1e-8, hermitian=True) @ own for own in root])
+    inverse = np.linalg.pinv(problem.fresh_gram()[m:, m:], hermitian=True) if k else np.zeros((0, 0))
+    return Groups(table.share, table.variance, root, live, inverse)
+
+
 @final
 @tree
 @dataclass(frozen=True)

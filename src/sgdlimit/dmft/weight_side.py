@@ -3,7 +3,8 @@
     θ_{i+1} = θ_i − γ_i [h_i(θ_i) + s (Γ_i θ_i + Σ_{j<i} 𝓡(i,j) θ_j + R*_i θ*)] + √s ΔU_i,
     Cov(ΔU_i, ΔU_j) = E[F_i F_jᵀ]/δ
 
-for every group of coordinates, s its variance in the data (1 for iid entries). `Linear`: h = Λ_t θ, and everything is
+for every group of coordinates, s its variance in the data (1 for iid entries). The class means of a mixture add
+Σ_j E[ℓ_i means[c, j]] a_j to the bracket, a_j being θ*. `Linear`: h = Λ_t θ, and everything is
 linear algebra: θ_i = a_i·start + √(s/δ) Q f_i with f_i = Σ_j R_θ(i,j) F_j. `Particles`: any h, by particles.
 A weight side gives, before a step, R_θ and the fresh pre-activation w; `advance` takes the data's averages to the next.
 """
@@ -147,6 +148,8 @@ class Linear(WeightSide):
         before, after = system.rule.linear(system.problem, step.t, dt)
         scale = jnp.sqrt(groups.variance / groups.share)[:, None, None]
         pull = scale * jnp.einsum("gab,gbc->gac", averages.with_basis, groups.live)
+        if (means := averages.push.means) is not None:  # E[a_j startᵀ] is that of θ*
+            pull = pull + jnp.einsum("ok,gkb->gob", means, groups.root[:, system.problem.width :])
         along = jnp.einsum("oa,gab->gob", after, jnp.einsum("oa,gab->gob", before, state.along) - dt * pull)
         g = system.shape[0]
         steps = (jnp.broadcast_to(part, (g, *part.shape)) for part in (before, after))
@@ -241,7 +244,10 @@ class Particles(WeightSide):
         variance = groups.variance.astype(dtype)[:, None, None]
         t = step.t.astype(dtype)
         move = jax.vmap(lambda theta, change: system.rule.move(system.problem, t, dt, theta, change))
-        theta, linear = move(state.theta, jump - dt * variance * pull)
+        pull = variance * pull
+        if (means := averages.push.means) is not None:
+            pull = pull + jnp.einsum("ok,gks->gos", means.astype(dtype), star)
+        theta, linear = move(state.theta, jump - dt * pull)
         push = jax.vmap(lambda past, new: memory.push(step.memory, past, new))
         slopes = jax.tree.map(lambda part: jnp.mean(part, axis=-1).astype(jnp.float64), linear)
         mean = _respond(system, step, state.mean, averages, slopes.before, slopes.after)

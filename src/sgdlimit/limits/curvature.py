@@ -7,7 +7,7 @@ import numpy as np
 
 from .._linalg import root_of
 from .._together import mapped, meet, shapes_of, unjitted
-from ..problem import Constant, Problem, fields
+from ..problem import Constant, Mixture, Problem, fields
 from ..problem.schedules import course
 
 COUNT = 1024
@@ -63,10 +63,23 @@ def edge(curvatures: np.ndarray, sample_ratio: float) -> float:
     return float(np.min(1 / x + np.mean(J / (1 - J * x[:, None] / sample_ratio), axis=1)))
 
 
+def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
+    """Largest eigenvalue of E[J v vᵀ], v = (means of the class, 1 for an intercept): what these add to the edge at most.
+
+    μ_c has means[c, ·] along unit vectors a_j/√d times 1/√d, the constant feature is 1/√d: entries of x like any other.
+    """
+    features = [np.ones((int(problem.bias), len(z)))]
+    if isinstance(problem.data, Mixture):
+        features.append(np.asarray(problem.data.means, dtype=float)[z.astype(int)].T)
+    v = np.concatenate(features)
+    J = np.abs(np.nan_to_num(curvatures))
+    return float(np.max(np.linalg.eigvalsh((v * J) @ v.T / len(z)), initial=0.0))
+
+
 def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """(w_0, w*) and z of COUNT samples."""
     rng = np.random.default_rng(0)
-    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.gram())
+    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.fresh_gram())
     z = np.asarray(problem.noise_law.spread_out(rng.random((COUNT, 2)), jax.random.key(0)), dtype=np.float64)
     return w, z
 
@@ -84,6 +97,8 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
     if top is None:
         changing = [here for here in pulls[0][1:] if not np.array_equal(here, pulls[0][0])]
         data = max(edge(here, float(problem.sample_ratio)) for here in (pulls[0][0], *changing))
+        data *= float(np.max(problem.data.table().variance))
+        data += max(spike(problem, here, z) for here in (pulls[0][0], *changing))
     else:
         data = top * float(np.max(pulls[0]))
     return Curvature(data, float(np.max(pulls[1])), (slopes[0].mean(axis=-1), stiff[0].mean(axis=-1)))

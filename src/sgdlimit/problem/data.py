@@ -52,6 +52,9 @@ class Table(NamedTuple):
 class DataLaw(abc.ABC):
     """What every law of rows offers."""
 
+    classes: Any = 0
+    """Of a mixture."""
+
     @abc.abstractmethod
     def table(self) -> Table:
         """The groups."""

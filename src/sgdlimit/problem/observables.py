@@ -57,6 +57,7 @@ def error_kind(problem: "Problem") -> str:
 def sign_of_gaussian(problem: "Problem") -> bool:
     """Whether the zero-one error compares the signs of two Gaussians, and so is an arccos of overlaps."""
     plain = problem.width == 1 and problem.predict is identity and isinstance(problem.noise, Normal)
+    plain = plain and not problem.bias
     return plain and isinstance(problem.labels, Sign) and error_kind(problem) == "zero-one"
 
 

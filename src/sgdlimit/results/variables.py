@@ -40,6 +40,7 @@ TABLE = {
     "test_error": Entry(("time",), "mean error over fresh samples", True),
     "overlap": Entry(("time", "student", "teacher"), "θᵀθ*/d", True),
     "norm": Entry(("time", *_units), "θᵀθ/d", True),
+    "intercept": Entry(("time", "student"), "β of r = θᵀx + β", True),
     "C_theta": Entry(("time", "earlier", *_units), "E[θ(t) θ(t')ᵀ]"),
     "R_theta": Entry(("time", "earlier", *_units), "E[∂θ(t)/∂u(t')]"),
     "R_ell": Entry(("time", "earlier", *_units), "E[∂ℓ(t)/∂w(t')]"),

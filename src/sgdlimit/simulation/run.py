@@ -22,7 +22,7 @@ from ..problem.schedules import resolving_step
 from ..results import Runs
 from .execute import Job, execute
 from .loop import Keys, Plan
-from .trial import Extra, RowsTest, Trial, build
+from .trial import Coordinates, Extra, RowsTest, Trial, build
 
 FLOW_STEP = 0.01
 """Default step of the integrators of gradient flow and SGF."""
@@ -85,10 +85,11 @@ def simulate(
     pull = curvature(problem, float(wanted[-1]), *start_samples(problem))
     plan, step = _plan(algorithm, problem, dim, samples, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))
+    groups = Coordinates.of(problem, dim)
 
     def prepare(index: int) -> tuple[Trial, Any, Keys]:
         key = jax.random.fold_in(root, index)
-        trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0))
+        trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), groups)
         return trial._replace(extra=extra), theta, _keys(key)
 
     owner = {"entries": law, "test_samples": fresh, "metrics": extra}
