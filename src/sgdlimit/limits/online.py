@@ -21,6 +21,7 @@ from ..errors import DivergenceWarning, real, reject, seed_number, whole
 from ..problem import Constant, Problem, fields
 from ..problem.problem import check_start, check_tails
 from ..problem.schedules import course
+from ..problem.shift import place
 from ..progress import Progress
 from ..results import Solution, Variable, statistics
 from ..results.provenance import provenance
@@ -40,20 +41,38 @@ LOOK_BACK = 32
 """Steps over which their length is averaged, to tell whether it still grows."""
 
 
-@jax.jit
-def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, Q: Any, c: Any) -> tuple[Any, Any]:
-    """dQ/dt and dc/dt of Q = C_θ(t,t), c = C_θ(t,*) by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ.
+class Weights(NamedTuple):
+    """What is integrated, or what has come of it: (…, replicas, m, ·)."""
 
-    By Gaussian integration by parts ΓQ + Γ*cᵀ = E[ℓ wᵀ] and Γc + Γ*C_θ(*,*) = E[ℓ w*ᵀ]: no derivative is needed.
+    norm: Any
+    """Q = C_θ(t,t)."""
+    overlap: Any
+    """c = C_θ(t,*)."""
+    intercept: Any
+    """β, (…, replicas, m), where the student has one, else (…, replicas, 0)."""
+
+
+@jax.jit
+def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, state: Weights, fresh: tuple[Any, Any]) -> Weights:
+    """d/dt of Q, c and β by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ.
+
+    `fresh`: sQ and sc, the second moments of w, s the variance of all entries; `tau` is τs.
+
+    By Gaussian integration by parts s(ΓQ + Γ*cᵀ) = E[ℓ wᵀ] and s(Γc + Γ*C_θ(*,*)) = E[ℓ w*ᵀ]: no derivative is needed.
     """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
 
-    def one(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
-        with_w, with_star, square = force_moments(problem, nodes, t, Q, c)
-        pull = stiffness @ Q + with_w
-        return -pull - pull.T + tau * square, -(stiffness @ c + with_star)
+    def one(nodes: Nodes, own: Weights, fresh: tuple[Any, Any]) -> Weights:
+        Q, c = own.norm, own.overlap
+        at = place(problem, c, own.intercept)
+        with_w, with_star, square, pushed = force_moments(problem, nodes, t, *fresh, at)
+        pull, along = stiffness @ Q + with_w, stiffness @ c + with_star
+        if pushed.means is not None:  # the directions have unit variance
+            pull, along = pull + pushed.means @ c.T, along + pushed.means
+        level = own.intercept if pushed.level is None else -pushed.level
+        return Weights(-pull - pull.T + tau * square, -along, level)
 
-    return jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, Q, c)
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, state, fresh)
 
 
 def online(
@@ -90,6 +109,7 @@ def online(
     dt = real("dt", dt, above=0, why="it must be a positive time step")
     seed = seed_number(seed)
     _check_memory(problem, each, replicas, particles)
+    variance = _one_variance(problem)
     check_start(problem)
     check_tails(problem)
     knots = _knots(problem, algorithm, float(t[-1]))
@@ -99,15 +119,15 @@ def online(
         linear = fields.linear_drift(problem, float(t[-1]))
         bar.phase("compiling")
         if linear:
-            marched = _march_moments(problem, algorithm, nodes, t, replicas, knots, bar)
+            marched = _march_moments(problem, algorithm, nodes, t, replicas, knots, variance, bar)
             coarse = None
         else:
             paths = march_particles(
-                problem, algorithm, nodes, t, replicas, particles, dt, knots, weight_key, path_key, bar
+                problem, algorithm, nodes, t, replicas, particles, dt, knots, variance, weight_key, path_key, bar
             )
-            marched, coarse = (Moments(*path, "") for path in paths)
-        observed = [_found(problem, nodes, part) for part in (marched, coarse) if part is not None]
-    found, reached = observed[0], len(marched.norm)
+            marched, coarse = (Moments(Weights(*path), "") for path in paths)
+        observed = [_found(problem, nodes, part.at, variance) for part in (marched, coarse) if part is not None]
+    found, reached = observed[0], len(marched.at.norm)
     status, message = _ending(problem, algorithm, t, reached, marched.failure)
     if status != "complete":
         warnings.warn(message, DivergenceWarning, stacklevel=2)
@@ -148,20 +168,30 @@ def _check_memory(problem: Problem, each: int, replicas: int, particles: int) ->
 
 
 class Moments(NamedTuple):
-    """Second moments of the weights at the times reached, (times, replicas, m, ·), and why no further."""
+    """Of the weights at the times reached, and why no further."""
 
-    norm: Any
-    overlap: Any
+    at: Weights
     failure: str
 
 
-def _found(problem: Problem, nodes: Nodes, moments: Moments) -> dict[str, np.ndarray]:
+def _one_variance(problem: Problem) -> float:
+    """s of all coordinates."""
+    table = problem.data.table()
+    if len(table.share) > 1 or table.unseen or table.factor[0] != 1:
+        raise reject("data", type(problem.data).__name__, "online takes data of one variance; use sl.solve at a large δ")
+    return float(table.variance[0])
+
+
+def _found(problem: Problem, nodes: Nodes, at: Weights, variance: float) -> dict[str, np.ndarray]:
     """Every variable, (replicas, times, …)."""
-    observed = observe(problem, nodes, moments.norm, moments.overlap)
+    classes = place(problem, at.overlap, at.intercept)
+    observed = observe(problem, nodes, variance * at.norm, variance * at.overlap, at=classes)
     found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
-    found["norm"] = moments.norm
+    found["norm"] = at.norm
     if problem.k:
-        found["overlap"] = moments.overlap
+        found["overlap"] = at.overlap
+    if problem.bias:
+        found["intercept"] = at.intercept
     return {name: np.moveaxis(np.asarray(values, dtype=np.float64), 1, 0) for name, values in found.items()}
 
 
@@ -200,10 +230,11 @@ def _knots(problem: Problem, algorithm: Algorithm, t_max: float) -> np.ndarray:
     return np.unique(np.concatenate([np.zeros(0), *knots]))
 
 
-def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
+def _start(problem: Problem, replicas: int) -> Weights:
     m, gram = problem.width, problem.gram()
     repeat = (replicas, 1, 1)
-    return np.tile(gram[:m, :m], repeat), np.tile(gram[:m, m:], repeat)
+    level = np.zeros((replicas, m if problem.bias else 0))
+    return Weights(np.tile(gram[:m, :m], repeat), np.tile(gram[:m, m:], repeat), level)
 
 
 def _march_moments(
@@ -213,20 +244,26 @@ def _march_moments(
     t: np.ndarray,
     replicas: int,
     knots: np.ndarray,
+    variance: float,
     bar: Progress,
 ) -> Moments:
-    """C_θ(t,t) and C_θ(t,*) of all replicas, integrated together to a relative 1e-9, at the times reached."""
+    """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together to a relative 1e-9, at the times reached."""
     from scipy.integrate import DOP853
 
-    Q0, c0 = _start(problem, replicas)
-    cut = Q0.size
+    first = _start(problem, replicas)
+    cuts = np.cumsum([part.size for part in first])
+
+    def parts(state: np.ndarray) -> Weights:
+        """Of states (…, numbers)."""
+        split = zip(np.split(state, cuts[:-1], axis=-1), first, strict=True)
+        return Weights(*(part.reshape(*state.shape[:-1], *like.shape) for part, like in split))
 
     def velocity(s: float, state: np.ndarray) -> np.ndarray:
-        Q, c = state[:cut].reshape(Q0.shape), state[cut:].reshape(c0.shape)
-        dQ, dc = _velocity(problem, float(algorithm.temperature_at(s)), nodes, s, Q, c)
-        return np.concatenate([np.asarray(dQ).ravel(), np.asarray(dc).ravel()])
+        own, tau = parts(state), variance * float(algorithm.temperature_at(s))
+        found = _velocity(problem, tau, nodes, s, own, (variance * own.norm, variance * own.overlap))
+        return np.concatenate([np.asarray(part).ravel() for part in found])
 
-    start = np.concatenate([Q0.ravel(), c0.ravel()])
+    start = np.concatenate([part.ravel() for part in first])
     stops = np.append(knots[knots < t[-1]], t[-1])
     states, failure = [start for at in t if at <= 0], ""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -237,7 +274,7 @@ def _march_moments(
             ahead = stops[np.searchsorted(stops, solver.t, side="right")]
             solver.max_step = max(ahead - solver.t, 16 * np.spacing(solver.t))
             failure = solver.step() or ""
-            size = np.max(np.abs(solver.y[:cut]))
+            size = np.max(np.abs(solver.y[: cuts[0]]))
             if failure or not size < BOUND:
                 break
             assert solver.t_old is not None
@@ -249,8 +286,7 @@ def _march_moments(
             lengths.append(solver.t - solver.t_old)
             _refuse_endless(lengths, solver.t, t[-1])
     out = np.array(states).reshape(len(states), len(start))
-    Q, c = out[:, :cut].reshape(len(out), *Q0.shape), out[:, cut:].reshape(len(out), *c0.shape)
-    return Moments(jnp.asarray(Q), jnp.asarray(c), failure)
+    return Moments(Weights(*map(jnp.asarray, parts(out))), failure)
 
 
 def _refuse_endless(lengths: list[float], now: float, last: float) -> None:

@@ -13,6 +13,7 @@ from ..algorithms import Algorithm
 from ..errors import reject
 from ..problem import Problem, fields
 from ..problem.schedules import factors
+from ..problem.shift import place
 from ..progress import Progress
 from .averages import PER_REPLICA, Nodes, average, force_moments
 from .stability import BOUND
@@ -24,21 +25,23 @@ AT_ONCE = 64
 
 
 @jax.jit
-@partial(jax.vmap, in_axes=(None, None, None, PER_REPLICA, 0, 0, None, None, None, None, None, 0))
+@partial(jax.vmap, in_axes=(None, None, None, PER_REPLICA, 0, 0, 0, None, None, None, None, None, None, 0))
 def _advance(
     problem: Problem,
     tau: Any,
     scheduled: Algorithm | None,
     nodes: Nodes,
     theta: Any,
+    level: Any,
     theta_star: Any,
+    variance: Any,
     t: Any,
     h: Any,
     first: Any,
     steps: Any,
     stride: Any,
     key: Any,
-) -> Any:
+) -> tuple[Any, Any]:
     """`steps` stochastic Heun steps of size h of every replica; the noise is free of θ, so weak order two.
 
     Each takes `stride` of the normals from `first` on: steps twice as large see the same noise.
@@ -46,31 +49,38 @@ def _advance(
     """
     m = theta.shape[1]
 
-    def drift(s: Any, x: Any) -> tuple[Any, Any]:
-        """−(h + Γθ + Γ*θ*) and C_ℓ τ(t)/τ; Γ* = (E[ℓ w*ᵀ] − Γc) C_θ(*,*)⁺ also for labels that jump."""
+    def drift(s: Any, x: Any, level: Any) -> tuple[Any, Any, Any]:
+        """−(h + s(Γθ + Γ*θ*) + …), s C_ℓ τ(t)/τ, dβ/dt; s Γ* = (E[ℓ w*ᵀ] − sΓc) C_θ(*,*)⁺ also for labels that jump."""
         Q, c = x.T @ x / len(x), x.T @ theta_star / len(x)
-        _, with_star, square = force_moments(problem, nodes, s, Q, c)
-        gamma = average(nodes, Q, c, lambda w, v, z: fields.force_r(problem, s, w, v, z))
-        gamma_star = (with_star - gamma @ c) @ nodes.teacher_inverse
+        at = place(problem, c, level)
+        _, with_star, square, pushed = force_moments(problem, nodes, s, variance * Q, variance * c, at)
+        gamma = average(problem, nodes, variance * Q, variance * c, at, partial(fields.force_r, problem, s))
+        gamma = variance * gamma
+        gamma_star = (with_star - gamma @ c) @ (variance * nodes.teacher_inverse)
+        if pushed.means is not None:
+            gamma_star = gamma_star + pushed.means
         pull = jax.vmap(lambda v: fields.drift(problem, s, v))(x)
+        square = variance * square
         if scheduled is not None:
             square = square / scheduled.portion(s)
-        return -(pull + x @ gamma.T + theta_star @ gamma_star.T), square
+        rise = level if pushed.level is None else -pushed.level
+        return -(pull + x @ gamma.T + theta_star @ gamma_star.T), square, rise
 
-    def step(i: Any, x: Any) -> Any:
-        s = t + i * h
+    def step(i: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        (x, level), s = carry, t + i * h
 
         def add(j: Any, total: Any) -> Any:
             own = jax.random.fold_in(key, first + i * stride + j)
             return total + jax.random.normal(own, (len(x), m)) / jnp.sqrt(stride)
 
         normal = jax.lax.fori_loop(0, stride, add, jnp.zeros((len(x), m)))
-        slope, square = drift(s, x)
+        slope, square, rise = drift(s, x, level)
         guess = x + h * slope + jnp.sqrt(tau * h) * normal @ root(square)
-        slope_, square_ = drift(s + h, guess)
-        return x + h / 2 * (slope + slope_) + jnp.sqrt(tau * h) * normal @ root((square + square_) / 2)
+        slope_, square_, rise_ = drift(s + h, guess, level + h * rise)
+        x = x + h / 2 * (slope + slope_) + jnp.sqrt(tau * h) * normal @ root((square + square_) / 2)
+        return x, level + h / 2 * (rise + rise_)
 
-    return jax.lax.fori_loop(0, steps, step, theta)
+    return jax.lax.fori_loop(0, steps, step, (theta, level))
 
 
 def march_particles(
@@ -82,11 +92,12 @@ def march_particles(
     particles: int,
     dt: float,
     knots: np.ndarray,
+    variance: float,
     weight_key: Any,
     path_key: Any,
     bar: Progress,
-) -> list[tuple[Any, Any]]:
-    """C_θ(t,t) and C_θ(t,*) of every replica at the times reached before the norm passes BOUND.
+) -> list[tuple[Any, Any, Any]]:
+    """C_θ(t,t), C_θ(t,*) and β of every replica at the times reached before the norm passes BOUND.
 
     Twice: with steps of at most dt, and with steps twice as large and the same noise.
     """
@@ -101,9 +112,10 @@ def march_particles(
     both = jnp.stack([draw(key) for key in jax.random.split(weight_key, replicas)])
     theta_star, path_keys = both[..., m:], jax.random.split(path_key, replicas)
 
-    def path(stride: int) -> tuple[Any, Any]:
+    def path(stride: int) -> tuple[Any, Any, Any]:
         theta, first = both[..., :m], 0
-        Qs, cs = [], []
+        level = jnp.zeros((replicas, m if problem.bias else 0))
+        seen: list[tuple[Any, Any, Any]] = []
         for i, at in enumerate(cuts):
             if i:
                 steps = 2 * pairs[i - 1] // stride
@@ -111,9 +123,10 @@ def march_particles(
                 for done in range(0, steps, AT_ONCE):
                     now, some = cuts[i - 1] + done * h, min(AT_ONCE, steps - done)
                     more = first + done * stride
-                    theta = _advance(
-                        problem, tau, scheduled, nodes, theta, theta_star, now, h, more, some, stride, path_keys
-                    )
+                    theta, level = _advance(
+                        problem, tau, scheduled, nodes, theta, level, theta_star, variance, now, h, more, some, stride,
+                        path_keys,
+                    )  # fmt: skip
                     theta.block_until_ready()
                     bar.phase("")
                     bar.advance(some * h / t[-1] / 1.5 / stride)
@@ -122,11 +135,11 @@ def march_particles(
             if not bool(jnp.all(jnp.isfinite(Q)) & (jnp.max(Q) < BOUND)):
                 break
             if at in t:
-                Qs.append(Q)
-                cs.append(jnp.einsum("rna,rnb->rab", theta, theta_star) / particles)
-        if not Qs:
-            return jnp.zeros((0, replicas, m, m)), jnp.zeros((0, replicas, m, problem.k))
-        return jnp.stack(Qs), jnp.stack(cs)
+                seen.append((Q, jnp.einsum("rna,rnb->rab", theta, theta_star) / particles, level))
+        if not seen:
+            return jnp.zeros((0, replicas, m, m)), jnp.zeros((0, replicas, m, problem.k)), jnp.zeros((0, *level.shape))
+        Q, c, levels = (jnp.stack(part) for part in zip(*seen, strict=True))
+        return Q, c, levels
 
     return [path(1), path(2)]
 
