@@ -31,6 +31,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "penalty": ("NoPenalty", "Ridge", "SmoothL1", "Quartic", "Penalty", "VectorField"),
     "law": ("Normal", "Point", "Rademacher", "Uniform", "SparseNormal", "Law"),
     "schedule": ("Constant", "PowerDecay", "CosineDecay", "Schedule"),
+    "data": ("Iid", "Spectrum", "PowerLaw"),
     "entries": ("GaussianEntries", "RademacherEntries", "UniformEntries", "SparseEntries", "CustomEntries"),
     "algorithm": ("GradientFlow", "SGF", "SGD", "ShuffledSGD", "ProportionalSGD", "PersistentSGD"),
 }
@@ -186,7 +187,7 @@ NOWHERE = among({})
 
 def problem_from_words(words: dict[str, Any], find: Find = NOWHERE) -> "problem.Problem":
     """A Problem from the table `[problem]` of a TOML file, or from a stored result."""
-    rooms = {"loss": "loss", "labels": "labels", "penalty": "penalty", "schedule": "schedule"}
+    rooms = {"loss": "loss", "labels": "labels", "penalty": "penalty", "schedule": "schedule", "data": "data"}
     rooms |= dict.fromkeys(LAW_FIELDS, "law")
     numbers = ("sample_ratio", "width", "teacher_width")
     arguments: dict[str, Any] = {}

@@ -18,6 +18,7 @@ from ..errors import DivergenceWarning, ToleranceWarning, UnreliableWarning, rea
 from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem, fields
+from ..problem.data import warn_of_rank
 from ..problem.problem import check_start
 from ..results import Solution
 from ..results.checkpoint import Checkpoint, identity
@@ -101,6 +102,7 @@ def solve(
     iterations = whole("iterations", iterations, least=1, why="it must be a whole number ≥ 1")
     words = {"response": response, "memory": memory, "dtype": dtype}
     check_choices(problem, algorithm, extrapolate, kernels, words | {"method": method})
+    warn_of_rank(problem.data, problem.data.levels)
     ask = asked(
         problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=max_seconds, max_bytes=max_bytes, dt=dt,
         checkpoint=checkpoint, times=times, samples=samples, seed=seed, replicas=replicas, words=words,

@@ -66,7 +66,7 @@ def edge(curvatures: np.ndarray, sample_ratio: float) -> float:
 def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """(w_0, w*) and z of COUNT samples."""
     rng = np.random.default_rng(0)
-    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.gram())
+    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.sample_gram())
     z = np.asarray(problem.noise_law.spread_out(rng.random((COUNT, 2)), jax.random.key(0)), dtype=np.float64)
     return w, z
 

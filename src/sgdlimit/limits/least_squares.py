@@ -19,7 +19,7 @@ from ..results import Solution, Variable
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
 from . import volterra
-from .spectrum import Spectrum, marchenko_pastur
+from .spectrum import Measure, marchenko_pastur
 from .stability import largest_stable, ridge_of, verdict
 
 
@@ -206,7 +206,7 @@ def _moments(problem: Problem) -> tuple[np.ndarray, float]:
     return seen @ gram @ seen.T, float(problem.noise_law.moments(1)[1][0, 0])
 
 
-def _overlaps(problem: Problem, mu: Spectrum, ridge: float, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _overlaps(problem: Problem, mu: Measure, ridge: float, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """E[θ·(teacher seen by the labels)] and E[θ θ*_b] for each teacher unit."""
     gram = problem.gram()
     fitted = (mu.nodes * shrink(mu.nodes, ridge, u)) @ mu.weights
@@ -217,7 +217,7 @@ def _overlaps(problem: Problem, mu: Spectrum, ridge: float, u: np.ndarray) -> tu
 
 
 def _two_time(
-    mu: Spectrum,
+    mu: Measure,
     ridge: float,
     delta: float,
     u: np.ndarray,

@@ -16,6 +16,7 @@ from ..errors import real, reject, seed_number, whole
 from ..limits.curvature import COUNT, Curvature, curvature, start_samples
 from ..limits.on_data import read_data, signs
 from ..problem import Labels, NoPenalty, Point, Problem, Square
+from ..problem.data import warn_of_rank
 from ..problem.entries import resolve as resolve_entries
 from ..problem.problem import check_start
 from ..problem.schedules import resolving_step
@@ -76,6 +77,7 @@ def simulate(
     samples = 0 if problem.infinite_data else round(problem.sample_ratio * dim)
     if not problem.infinite_data and samples < 1:
         raise reject("dim", dim, f"n = δd rounds to 0 at δ = {problem.sample_ratio:g}; raise dim")
+    warn_of_rank(problem.data, dim)
     law = resolve_entries(entries)
     fresh = (GAUSSIAN_TEST if law.gaussian else ROWS_TEST) if test_samples is None else test_samples
     fresh = whole("test_samples", fresh, least=1, why="it must be a whole number ≥ 1")
