@@ -48,16 +48,24 @@ class FreshData(NamedTuple):
     problem: Problem
     entries: Entries
     theta_star: Any
+    scale: Any = None
+    """√s of every coordinate, (d,); None for iid entries."""
 
     def batch(self, rows: Any, key: Any) -> Batch:
         """As many new rows as were asked for."""
         data, noise = jax.random.split(key)
         count, dim = rows.shape[0], self.theta_star.shape[0]
-        X = self.entries.sample(data, (count, dim)) / jnp.sqrt(dim)
+        X = rows_of(self.entries, data, (count, dim), self.scale)
         return Batch(X, X @ self.theta_star, self.problem.sample_noise(noise, count))
 
 
 Data = StoredData | FreshData
+
+
+def rows_of(entries: Entries, key: Any, shape: tuple[int, int], scale: Any = None) -> Any:
+    """Rows x = √s u/√d, u the entries."""
+    X = entries.sample(key, shape) / jnp.sqrt(shape[1])
+    return X if scale is None else scale * X
 
 
 def forces(problem: Problem, t: Any, r: Any, batch: Batch | StoredData) -> Any:

@@ -222,10 +222,15 @@ def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any) -> tup
     return average(nodes, Q, c, products)
 
 
-def make_nodes(problem: Problem, samples: int, replicas: int, seed: int, spread: Any = sobol) -> Nodes:
-    """Independent points for every replica; a law without quantile function draws them."""
+def make_nodes(
+    problem: Problem, samples: int, replicas: int, seed: int, spread: Any = sobol, teacher: Any = None
+) -> Nodes:
+    """Independent points for every replica; a law without quantile function draws them.
+
+    teacher: second moments of w*, where samples have another law than the problem's.
+    """
     m, k = problem.width, problem.k
-    teacher = problem.sample_gram()[m:, m:]
+    teacher = problem.sample_gram()[m:, m:] if teacher is None else teacher
     law = problem.noise_law
     own = keys(seed, replicas)
     points = [_points(samples, m + k, law, seed * 1_000_003 + i, own[i], spread) for i in range(replicas)]

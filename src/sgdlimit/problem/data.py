@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from .._tree import settle, static, tree
-from ..errors import UnreliableWarning, real, reject, traced, whole
+from ..errors import UnreliableWarning, instance, real, reject, traced, whole
 
 MOST_GROUPS = 1024
 STEEPEST = 10.0
@@ -168,6 +168,22 @@ class PowerLaw(DataLaw):
         total, seen = (np.add.reduceat(part, edges[:-1]) / levels for part in (variance, variance * teacher))
         power = total.sum()
         return Table(share, total / share / power, np.sqrt(seen / seen.sum() * power / total))
+
+
+def tested(law: DataLaw, test: Any) -> Table | None:
+    """Groups of the fresh samples of a test whose law is another: its variances, for the same coordinates and weights.
+
+    None where no such law is given.
+    """
+    if test is None:
+        return None
+    instance("test_data", test, DataLaw, "a law of rows such as sl.Spectrum([1.0, 1.0], [0.2, 0.8])")
+    here, there = law.table(), test.table()
+    if len(here.share) != len(there.share) or not np.allclose(here.share, there.share, rtol=0, atol=1e-6):
+        given = f"{type(test).__name__} with {len(there.share)} groups"
+        why = f"its groups must be the {len(here.share)} of the data, with the same shares, and other variances"
+        raise reject("test_data", given, why)
+    return here._replace(variance=there.variance)
 
 
 def warn_of_rank(law: DataLaw, dim: int | None) -> None:

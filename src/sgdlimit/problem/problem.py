@@ -158,7 +158,7 @@ class Problem:
         return np.einsum("g,gab->ab", table.share, self.grams(table))
 
     def sample_gram(self, table: Table | None = None) -> np.ndarray:
-        """Second moments of (w_0, w*) of a fresh sample, what x does not tell of w* included; iid: those of a weight."""
+        """Second moments of (w_0, w*) of a fresh sample, with what x does not tell of w*; iid: those of a weight."""
         table = self.data.table() if table is None else table
         gram = np.einsum("g,gab->ab", table.share * table.variance, self.grams(table))
         if table.unseen:

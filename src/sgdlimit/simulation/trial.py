@@ -6,11 +6,13 @@ from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._linalg import root
 from .._tree import static, tree
-from ..algorithms.base import Data, FreshData, StoredData
-from ..problem import Problem, observables
+from ..algorithms.base import Data, FreshData, StoredData, rows_of
+from ..problem import Iid, Problem, observables
+from ..problem.data import Table
 from ..problem.entries import Entries
 
 
@@ -19,6 +21,8 @@ class GaussianTest(NamedTuple):
 
     normals: Any
     z: Any
+    variance: Any = None
+    """s of every coordinate, (d,); None for iid entries."""
 
 
 class RowsTest(NamedTuple):
@@ -46,25 +50,64 @@ class Trial(NamedTuple):
     theta_star: Any
     test: GaussianTest | RowsTest | None
     extra: Extra = Extra()
+    by_group: Any = None
+    """(g, d): the mean over each group's coordinates, where there are several groups."""
+
+
+class Coordinates(NamedTuple):
+    """Of data that are not iid: what every coordinate has, group by group."""
+
+    scale: Any
+    """√s, (d,)."""
+    factor: Any
+    """On θ*, (d,)."""
+    tested: Any
+    """s of the fresh samples of a test, (d,)."""
+    by_group: Any
+    """As in `Trial`."""
+
+
+def coordinates_of(problem: Problem, dim: int, tested: Table | None) -> Coordinates | None:
+    """Groups one after the other, as many coordinates of each as its share; None for iid entries.
+
+    `tested`: groups of the samples of a test, where their law is another.
+    """
+    if isinstance(problem.data, Iid) and tested is None:
+        return None
+    table = problem.data.table()
+    tested = table if tested is None else tested
+    counts = table.counts(dim)
+    group = np.repeat(np.arange(len(counts)), counts)
+    by_group = None
+    if len(counts) > 1:
+        by_group = (group == np.arange(len(counts))[:, None]) / np.where(counts > 0, counts, np.nan)[:, None]
+    return Coordinates(np.sqrt(table.variance)[group], table.factor[group], tested.variance[group], by_group)
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
-def build(problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any) -> tuple[Trial, Any]:
+def build(
+    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, own: Coordinates | None
+) -> tuple[Trial, Any]:
     """A trial with its own data, and θ⁰. `samples` is n, 0 for infinite data; `fresh` counts the test samples."""
     data_key, weight_key, noise_key, test_key, test_noise_key = jax.random.split(key, 5)
     theta, theta_star = problem.sample_weights(weight_key, dim)
+    scale = None
+    if own is not None:
+        own = jax.tree.map(lambda part: jnp.asarray(part, theta.dtype), own)
+        scale, theta_star = own.scale, own.factor[:, None] * theta_star
     if samples:
-        X = entries.sample(data_key, (samples, dim)) / jnp.sqrt(dim)
+        X = rows_of(entries, data_key, (samples, dim), scale)
         data: Data = StoredData(problem, X, X @ theta_star, problem.sample_noise(noise_key, samples))
     else:
-        data = FreshData(problem, entries, theta_star)
+        data = FreshData(problem, entries, theta_star, scale)
     z = problem.sample_noise(test_noise_key, fresh)
     if entries.gaussian:
-        test: Any = GaussianTest(jax.random.normal(test_key, (fresh, problem.width + problem.k)), z)
+        normals = jax.random.normal(test_key, (fresh, problem.width + problem.k))
+        test: Any = GaussianTest(normals, z, None if own is None else own.tested)
     else:
-        rows = entries.sample(test_key, (fresh, dim)) / jnp.sqrt(dim)
+        rows = rows_of(entries, test_key, (fresh, dim), None if own is None else jnp.sqrt(own.tested))
         test = RowsTest(rows, rows @ theta_star, z)
-    return Trial(data, theta_star, test), theta
+    return Trial(data, theta_star, test, by_group=None if own is None else own.by_group), theta
 
 
 def observe(trial: Trial, theta: Any) -> dict[str, Any]:
@@ -75,13 +118,21 @@ def observe(trial: Trial, theta: Any) -> dict[str, Any]:
     out = {"norm": norm}
     if problem.k:
         out["overlap"] = overlap
+    if trial.by_group is not None:
+        out["norm_by_group"] = _by_group(trial, theta, theta)
+        if problem.k:
+            out["overlap_by_group"] = _by_group(trial, theta, trial.theta_star)
     chosen = observables.on_samples(problem) | dict(trial.extra.on_samples)
     for name, fn in trial.extra.on_weights:
         out[name] = jnp.mean(jax.vmap(fn)(theta, trial.theta_star))
     if trial.test is not None:
         if isinstance(trial.test, GaussianTest):
             teacher = trial.theta_star.T @ trial.theta_star / dim
-            w = trial.test.normals @ root(jnp.block([[norm, overlap], [overlap.T, teacher]]))
+            gram = jnp.block([[norm, overlap], [overlap.T, teacher]])
+            if trial.test.variance is not None:
+                both = jnp.concatenate([theta, trial.theta_star], axis=1)
+                gram = both.T @ (trial.test.variance[:, None] * both) / dim
+            w = trial.test.normals @ root(gram)
             fresh = (w[:, :m], w[:, m:], trial.test.z)
         else:
             fresh = (trial.test.X @ theta, trial.test.r_star, trial.test.z)
@@ -93,6 +144,12 @@ def observe(trial: Trial, theta: Any) -> dict[str, Any]:
         # With infinite data every training sample is fresh: the two averages are the same.
         out |= {f"train_{name}": out[f"test_{name}"] for name in chosen}
     return out
+
+
+def _by_group(trial: Trial, left: Any, right: Any) -> Any:
+    """Products of weights, averaged over each group's coordinates: (g, ·, ·)."""
+    products = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+    return (trial.by_group @ products).reshape(-1, left.shape[1], right.shape[1])
 
 
 def snapshot(trial: Trial, theta: Any) -> dict[str, Any]:
