@@ -54,7 +54,7 @@ class FreshData(NamedTuple):
     entries: Entries
     theta_star: Any
     scale: Any = None
-    """√s of every coordinate; None: 1."""
+    """√s of every coordinate, (d,); None for iid entries."""
 
     def batch(self, rows: Any, key: Any) -> Batch:
         """As many new rows as were asked for."""
@@ -75,14 +75,19 @@ def draw_rows(
 ) -> Batch:
     """Rows of the problem's data, with r* = θ*ᵀ(x − class mean); a constant feature 1/√d last for an intercept."""
     dim = theta_star.shape[0]
-    X = entries.sample(data_key, (count, dim)) / jnp.sqrt(dim)
-    X = X if scale is None else X * scale
+    X = rows_of(entries, data_key, (count, dim), scale)
     r_star, z = X @ theta_star, problem.sample_noise(noise_key, count)
     if isinstance(problem.data, Mixture):
         X = X + problem.data.along(z, X.dtype).T @ theta_star.T / dim
     if problem.bias:
         X = jnp.concatenate([X, jnp.full((count, 1), 1 / jnp.sqrt(dim), X.dtype)], axis=1)
     return Batch(X, r_star, z)
+
+
+def rows_of(entries: Entries, key: Any, shape: tuple[int, int], scale: Any = None) -> Any:
+    """Rows x = √s u/√d, u the entries."""
+    X = entries.sample(key, shape) / jnp.sqrt(shape[1])
+    return X if scale is None else scale * X
 
 
 def forces(problem: Problem, t: Any, r: Any, batch: Batch | StoredData) -> Any:

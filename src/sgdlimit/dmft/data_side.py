@@ -39,7 +39,7 @@ class Averages(NamedTuple):
     response: Any
     """κ: coefficients of 𝓡(i, ·), (n, m, m)."""
     with_basis: Any
-    """E[ℓ_i · coordinates of (w_0, w*)], (g, m, m+k)."""
+    """E[ℓ_i · coordinates of (w_0, w*)], (m, m+k)."""
     force: Any
     """F_i, (m, M): what the noise of the weights is mixed from."""
     push: Push = Push()
@@ -127,7 +127,7 @@ def step(
     system: System, step: Step, start: Start, state: DataState, rho: Any, w: Any, f: Any
 ) -> tuple[DataState, Averages, dict[str, Any]]:
     """Step i, given R_w(i,·) by its coefficients ρ, w_i (with what moves its class), and f = Σ_j R_w(i,j) F_j."""
-    problem, dtype, (g, m, k, M) = system.problem, system.dtype, system.shape
+    problem, dtype, (_, m, k, M) = system.problem, system.dtype, system.shape
     delta = jnp.asarray(problem.sample_ratio, dtype)
     r_star, t = start.r_star, step.t.astype(dtype)
     r = w - f / delta  # eq:dmft_disc_r
@@ -151,11 +151,10 @@ def step(
     xi, tangents = system.tangents.step(system, step, state.tangents, rho, here)
     gamma = jnp.mean(weighted, axis=-1).astype(jnp.float64)  # eq:Gamma, eq:Gamma_planted
     F = Z * force  # dL of eq:Sigma_ell, eq:Sigma_ell_planted
-    coordinates = start.basis[: g * (m + k)].reshape(g, m + k, M)
     averages = Averages(
         gamma=gamma,
         response=system.memory.dual(step.memory, xi),
-        with_basis=jnp.einsum("as,gbs->gab", driven, coordinates).astype(jnp.float64) / M,
+        with_basis=jnp.einsum("as,bs->ab", driven, start.basis[: m + k]).astype(jnp.float64) / M,
         force=F,
         push=push(problem, start.z, driven),
     )

@@ -19,7 +19,6 @@ from .memory import Memory, Moments
 from .planning import Level
 from .run import Records
 from .system import Start, System
-from .weight_side import Particles
 
 JUDGED = ("train_loss", "train_error", "overlap", "norm")
 """Curves that decide how much is done."""
@@ -166,9 +165,7 @@ def _march(job: Job, progress: bool | None) -> Marched:
 
 def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[int, float]:
     """Replicas in one compiled call, and the seconds that compiling took: one step, so that it is timed apart."""
-    size = planning.tile(
-        system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas
-    )
+    size = planning.tile(system, job.replicas)
     shape = (jax.tree.structure(system), size)
     check_memory(system, bytes_of(system, size), job.max_bytes)
     if shape in _COMPILED or held() is not None:  # with others, another program

@@ -61,13 +61,15 @@ def step(system: System, start: Start, state: State, x: Step) -> tuple[State, di
     if intercept is not None:
         seen["intercept"] = intercept
         intercept = intercept - x.dt * averages.push.level
-    weight = groups.share * groups.variance
+    weight = groups.share * groups.tested
     seen |= {
         "norm": jnp.einsum("g,gab->ab", groups.share, view.norm),
         "overlap": jnp.einsum("g,gab->ab", groups.share, star),
         "fresh_norm": jnp.einsum("g,gab->ab", weight, view.norm),
         "fresh_overlap": jnp.einsum("g,gab->ab", weight, star),
     }
+    if len(groups.share) > 1:
+        seen |= {"norm_by_group": view.norm, "overlap_by_group": star}
     if system.weight_metrics:
         theta, theta_star = system.weights.draw(system, start, state.weights, view)
         for name, fn in system.weight_metrics:
@@ -90,6 +92,8 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
     out |= {name: ((m, m), double) for name in ("Gamma", "norm", "fresh_norm")}
     out |= {name: ((m, k), double) for name in ("overlap", "fresh_overlap")}
     out |= {"intercept": ((m,), double)} if system.problem.bias else {}
+    if g > 1:
+        out |= {"norm_by_group": ((g, m, m), double), "overlap_by_group": ((g, m, k), double)}
     if system.kernels:
         out |= {"response": ((n, m, m), double), "equal": ((m, m), double), "own": ((g, n, m, m), double)}
         out |= {"rest": ((g, m, M), system.dtype), "along": ((g, m, m + k), double)}

@@ -64,12 +64,26 @@ class WeightSide(abc.ABC):
 
 
 def _fresh(system: System, start: Start, along: Any, rest: Any) -> Any:
-    """w = Σ_q √(p_q s_q) (a^q · coordinates + Q_q rest^q), what Q leaves being orthogonal to all that is known."""
-    groups, (g, m, k, _) = system.groups, system.shape
+    """w = Σ_q √(p_q s_q) (a^q n_q + Q_q rest^q), what Q leaves being orthogonal to all that is known.
+
+    Of the n_q the coordinates of (w_0, w*) are known, and what else groups have is a vector as any other under Q_q.
+    """
+    groups, (g, m, k, _), dtype = system.groups, system.shape, system.dtype
     size = jnp.sqrt(groups.share * groups.variance)[:, None, None]
-    wide = (size * along).transpose(1, 0, 2).reshape(m, g * (m + k)).astype(system.dtype)
-    mixed = jax.vmap(noise.mix)(start.signs[0], size.astype(system.dtype) * rest)
-    return wide @ start.basis[: g * (m + k)] + noise.off(start.basis, jnp.sum(mixed, axis=0))
+    own, left = size * along, size.astype(dtype) * rest
+    known = own[0]
+    if g > 1:
+        known = _known(system, along)
+        within = own - jnp.einsum("ab,gbc->gac", known, groups.across)
+        left = left + jnp.einsum("gab,bs->gas", within.astype(dtype), start.within)
+    mixed = noise.mix_together(start.signs[0], left)
+    return known.astype(dtype) @ start.basis[: m + k] + noise.off(start.basis, mixed)
+
+
+def _known(system: System, along: Any) -> Any:
+    """E[w coordinatesᵀ] = Σ_q √(p_q s_q) a^q across_qᵀ, (m, m+k)."""
+    groups = system.groups
+    return jnp.einsum("g,gab,gcb->ac", jnp.sqrt(groups.share * groups.variance), along, groups.across)
 
 
 def _together(system: System, rho: Any) -> Any:
@@ -108,6 +122,8 @@ class LinearState(NamedTuple):
     """Moments of R_θ^q(l, j) in both arguments, (g, n, m, n, m)."""
     along: Any
     """a^q, (g, m, m+k)."""
+    past: Any = None
+    """Moments of a^q_j, (g, n, m, m+k), of more groups than one."""
 
 
 @final
@@ -117,11 +133,12 @@ class Linear(WeightSide):
 
     def init(self, system: System, start: Start) -> LinearState:
         """θ_0 = θ⁰."""
-        (g, m, _, _), n = system.shape, system.memory.size
+        (g, m, k, _), n = system.shape, system.memory.size
         return LinearState(
             Y=jnp.zeros((g, n, m, m), jnp.float64),
             N=jnp.zeros((g, n, m, n, m), jnp.float64),
             along=system.groups.root[:, :m],
+            past=jnp.zeros((g, n, m, m + k), jnp.float64) if g > 1 else None,
         )
 
     def view(self, system: System, step: Step, start: Start, state: LinearState, forces: Any) -> View:
@@ -142,22 +159,29 @@ class Linear(WeightSide):
     ) -> LinearState:
         """`eq:dmft_disc_rhotheta` on average (`eq:R_theta`; in continuous time `eq:rho_theta`, `eq:rho_theta_planted`).
 
-        a' needs no response: by Gaussian integration by parts √(p s)(Γa + Σ𝓡a + R*…) = E[ℓ · coordinates].
+        a' of one group needs no response: by Gaussian integration by parts Γa + Σ𝓡a + R*… = E[ℓ · coordinates]. Of
+        several each has Γa + Σ𝓡a itself, and what then is left of E[ℓ · coordinates] is shared by all: an average for
+        each of them would have noise that adds up to a bias of g/M.
         """
-        groups, dt = system.groups, step.dt
+        groups, g, dt = system.groups, system.shape[0], step.dt
         before, after = system.rule.linear(system.problem, step.t, dt)
+        left, pull, past = averages.with_basis, 0.0, None
+        if g > 1:
+            remembered = jax.vmap(combine, in_axes=(None, 0))(averages.response, state.past)
+            own = jnp.einsum("oa,gab->gob", averages.gamma, state.along) + remembered
+            left, pull = left - _known(system, own), groups.variance[:, None, None] * own
+            past = jax.vmap(lambda old, new: system.memory.push(step.memory, old, new))(state.past, state.along)
         scale = jnp.sqrt(groups.variance / groups.share)[:, None, None]
-        pull = scale * jnp.einsum("gab,gbc->gac", averages.with_basis, groups.live)
+        pull = pull + scale * jnp.einsum("ab,gbc->gac", left, groups.across)
         if (means := averages.push.means) is not None:  # E[a_j startᵀ] is that of θ*
             pull = pull + jnp.einsum("ok,gkb->gob", means, groups.root[:, system.problem.width :])
         along = jnp.einsum("oa,gab->gob", after, jnp.einsum("oa,gab->gob", before, state.along) - dt * pull)
-        g = system.shape[0]
         steps = (jnp.broadcast_to(part, (g, *part.shape)) for part in (before, after))
-        return _respond(system, step, state, averages, *steps)._replace(along=along)
+        return _respond(system, step, state, averages, *steps)._replace(along=along, past=past)
 
     def draw(self, system: System, start: Start, state: LinearState, view: View) -> tuple[Any, Any]:
         """a·start + √(s/δ) Q f, with starts drawn from their law."""
-        mixed = jax.vmap(noise.mix)(start.signs[2], view.rest)
+        mixed = noise.mix(start.signs[2], view.rest)
         rest = jax.vmap(noise.off)(start.coordinates, mixed)
         theta = jnp.einsum("gab,gbs->gas", state.along.astype(system.dtype), start.coordinates) + rest
         return theta, _teacher(system, start)
@@ -239,7 +263,7 @@ class Particles(WeightSide):
         pull = jnp.einsum("oa,gas->gos", gamma, state.theta) + remembered
         pull = pull + jnp.einsum("ok,gks->gos", self._teacher_pull(system, averages, view, remembered, star), star)
         size = jnp.sqrt(groups.variance / system.problem.sample_ratio).astype(dtype)[:, None, None]
-        jump = size * jax.vmap(noise.mix, in_axes=(0, None))(start.signs[1], averages.force)
+        jump = size * noise.mix(start.signs[1], averages.force[None])
         jump = jax.vmap(noise.off)(self._fixed(start.coordinates), jump)
         variance = groups.variance.astype(dtype)[:, None, None]
         t = step.t.astype(dtype)
@@ -261,7 +285,7 @@ class Particles(WeightSide):
         groups, m, M = system.groups, system.problem.width, system.samples
         weight = groups.share * groups.variance
         root = groups.root[:, m:]
-        with_star = jnp.einsum("g,gab,gcb->ac", jnp.sqrt(weight), averages.with_basis, root)
+        with_star = averages.with_basis @ groups.seen[m:].T
         now = jnp.einsum("g,gab,gcb->ac", weight, view.along, root)
         before = jnp.einsum("g,gas,gcs->ac", weight.astype(system.dtype), remembered, star).astype(jnp.float64) / M
         pull = (with_star - averages.gamma @ now - before) @ groups.teacher_inverse

@@ -16,8 +16,8 @@ from .._linalg import root, root_of
 from .._random import keys
 from .._together import Layout, meet, shapes_of, stack, unjitted
 from ..problem import Normal, Problem, fields, observables
-from ..problem.shift import Place, Push, moved, push
 from ..problem.laws import EntryLaw
+from ..problem.shift import NOWHERE, Place, Push, moved, push
 
 
 class Nodes(NamedTuple):
@@ -196,7 +196,7 @@ def _sums(asked: list[Asked]) -> list[dict[str, np.ndarray]]:
 
 
 def observe(
-    problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = (), at: Place = Place()
+    problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = (), at: Place = NOWHERE
 ) -> dict[str, np.ndarray]:
     """Every observable, (times, replicas), at second moments Q, c of the weights, (times, replicas, m, ·).
 
@@ -235,7 +235,7 @@ class ForceMoments(NamedTuple):
     push: Push
 
 
-def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any, at: Place = Place()) -> ForceMoments:
+def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any, at: Place = NOWHERE) -> ForceMoments:
     """What drives the weights with infinite data."""
 
     def products(r: Any, w_star: Any, z: Any) -> tuple[Any, Any, Any, Push]:
@@ -250,10 +250,15 @@ def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any, at: Pl
     return ForceMoments(with_r, with_star, square, pushed)
 
 
-def make_nodes(problem: Problem, samples: int, replicas: int, seed: int, spread: Any = sobol) -> Nodes:
-    """Independent points for every replica; a law without quantile function draws them."""
+def make_nodes(
+    problem: Problem, samples: int, replicas: int, seed: int, spread: Any = sobol, teacher: Any = None
+) -> Nodes:
+    """Independent points for every replica; a law without quantile function draws them.
+
+    teacher: second moments of w*, where samples have another law than the problem's.
+    """
     m, k = problem.width, problem.k
-    teacher = problem.fresh_gram()[m:, m:]
+    teacher = problem.sample_gram()[m:, m:] if teacher is None else teacher
     law = problem.noise_law
     own = keys(seed, replicas)
     points = [_points(samples, m + k, law, seed * 1_000_003 + i, own[i], spread) for i in range(replicas)]

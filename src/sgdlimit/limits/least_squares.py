@@ -12,14 +12,14 @@ from .._tree import tree
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
 from ..errors import InputError, flag, reject
-from ..problem import Constant, Linear, Noise, Problem, Square
+from ..problem import Constant, Linear, Mixture, Noise, Problem, Square
 from ..problem.schedules import ScheduleLike, course, factors
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
 from . import volterra
-from .spectrum import Spectrum, marchenko_pastur
+from .spectrum import Measure, marchenko_pastur
 from .stability import largest_stable, ridge_of, verdict
 
 
@@ -32,6 +32,9 @@ def ridge_strength(problem: Problem) -> float:
             type(problem.loss).__name__,
             f"{elsewhere}; for other losses use sl.solve",
         )
+    if problem.bias or isinstance(problem.data, Mixture):
+        given = "bias=True" if problem.bias else "Mixture"
+        raise reject("problem", given, "least_squares has neither classes nor an intercept; use sl.solve")
     if not isinstance(problem.labels, Linear | Noise):
         raise reject("problem.labels", type(problem.labels).__name__, "least_squares needs Linear() or Noise() labels")
     strength = ridge_of(problem.penalty)
@@ -206,7 +209,7 @@ def _moments(problem: Problem) -> tuple[np.ndarray, float]:
     return seen @ gram @ seen.T, float(problem.noise_law.moments(1)[1][0, 0])
 
 
-def _overlaps(problem: Problem, mu: Spectrum, ridge: float, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _overlaps(problem: Problem, mu: Measure, ridge: float, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """E[θ·(teacher seen by the labels)] and E[θ θ*_b] for each teacher unit."""
     gram = problem.gram()
     fitted = (mu.nodes * shrink(mu.nodes, ridge, u)) @ mu.weights
@@ -217,7 +220,7 @@ def _overlaps(problem: Problem, mu: Spectrum, ridge: float, u: np.ndarray) -> tu
 
 
 def _two_time(
-    mu: Spectrum,
+    mu: Measure,
     ridge: float,
     delta: float,
     u: np.ndarray,

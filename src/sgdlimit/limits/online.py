@@ -178,7 +178,9 @@ def _one_variance(problem: Problem) -> float:
     """s of all coordinates."""
     table = problem.data.table()
     if len(table.share) > 1 or table.unseen or table.factor[0] != 1:
-        raise reject("data", type(problem.data).__name__, "online takes data of one variance; use sl.solve at a large δ")
+        raise reject(
+            "data", type(problem.data).__name__, "online takes data of one variance; use sl.solve at a large δ"
+        )
     return float(table.variance[0])
 
 

@@ -126,7 +126,7 @@ class Noise(LabelRule):
 @tree
 @dataclass(frozen=True)
 class ByClass(LabelRule):
-    """y = values[c] for a sample of class c of `sl.Mixture`: +1, −1 for two classes, 0, 1, 2, … for more, by default."""
+    """y = values[c] for a sample of class c of `sl.Mixture`; by default +1, −1 for two classes, 0, 1, 2, … for more."""
 
     values: Any = static(default=None)
 

@@ -64,6 +64,11 @@ class Mixture(DataLaw):
         return Table(np.ones(1), np.full(1, float(self.covariance)), np.ones(1))
 
     @property
+    def levels(self) -> int | None:
+        """Those of the covariance."""
+        return self.covariance.levels if isinstance(self.covariance, DataLaw) else None
+
+    @property
     def classes(self) -> int:
         """Their number."""
         return len(self.means)

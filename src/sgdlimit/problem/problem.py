@@ -14,7 +14,7 @@ from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
 from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
-from .data import DataLaw, Iid
+from .data import DataLaw, Iid, Table
 from .entries import check_sampler
 from .labels import LabelRule, Linear
 from .laws import BLOCK, LIGHT, EntryLaw, Law, Point, SparseNormal, tail_index
@@ -41,7 +41,7 @@ class Problem:
     teacher, noise, init: laws of a coordinate of θ*, of z, of a coordinate of θ⁰; teacher=None: labels from z alone.
     width, teacher_width: m and k; k = m unless said otherwise.
     schedule: s(t), a factor on ℓ and h.
-    data: law of the rows; iid entries by default.
+    data: law of the rows x; iid entries unless said otherwise.
     bias: whether the student has an intercept, r = θᵀx + β. It is trained as the weight of a constant feature 1/√d,
         from 0 and without penalty: dβ/dt = −E ℓ.
     """
@@ -68,6 +68,9 @@ class Problem:
         instance("noise", self.noise, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         instance("init", self.init, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         check_schedule("schedule", self.schedule)
+        instance(
+            "data", self.data, DataLaw, "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.PowerLaw(1.2)"
+        )
         if self.teacher is not None:
             instance("teacher", self.teacher, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         why = "δ = n/d must be a positive number; math.inf means infinite data"
@@ -157,11 +160,24 @@ class Problem:
         cross = np.outer(mean, teacher_mean)
         return np.block([[start, cross], [cross.T, teacher]])
 
-    def fresh_gram(self) -> np.ndarray:
-        """Second moments of (w_0, w*) of a fresh sample at the start: Σ_q p_q s_q D_q G D_q; G for iid entries."""
-        gram, table = self.gram(), self.data.table()
-        factors = np.concatenate([np.ones((len(table.share), self.width)), table.factor[:, None] * np.ones(self.k)], 1)
-        return gram * np.einsum("g,ga,gb->ab", table.share * table.variance, factors, factors)
+    def grams(self, table: Table) -> np.ndarray:
+        """G^q = D_q G D_q of every group, D_q = diag(1, …, factor_q, …): second moments of (θ⁰, θ*), (g, m+k, m+k)."""
+        size = np.ones((len(table.share), self.width + self.k))
+        size[:, self.width :] = table.factor[:, None]
+        return size[:, :, None] * self.gram() * size[:, None, :]
+
+    def weight_gram(self) -> np.ndarray:
+        """Σ_q p_q G^q: second moments of (θ⁰, θ*) over all coordinates."""
+        table = self.data.table()
+        return np.einsum("g,gab->ab", table.share, self.grams(table))
+
+    def sample_gram(self, table: Table | None = None) -> np.ndarray:
+        """Second moments of (w_0, w*) of a fresh sample, with what x does not tell of w*; iid: those of a weight."""
+        table = self.data.table() if table is None else table
+        gram = np.einsum("g,gab->ab", table.share * table.variance, self.grams(table))
+        if table.unseen:
+            gram[self.width :, self.width :] += table.unseen * self.gram()[self.width :, self.width :]
+        return gram
 
     def _check_shapes(self) -> None:
         """Trace every function once, abstractly: wrong shapes and non-jax code surface here, before any work."""
@@ -272,7 +288,7 @@ def _all_at_start(asked: list[Any]) -> list[dict[str, np.ndarray]]:
 def check_start(problem: Problem, z: Any = None) -> None:
     """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z)."""
     count = 256 if z is None else len(z)
-    values, vectors = np.linalg.eigh(problem.fresh_gram())
+    values, vectors = np.linalg.eigh(problem.sample_gram())
     root = vectors * np.sqrt(np.clip(values, 0, None))
     w = np.random.default_rng(0).standard_normal((count, problem.width + problem.k)) @ root.T
     z = None if z is None else np.asarray(z, dtype=np.float32)
@@ -314,7 +330,7 @@ def check_tails(problem: Problem) -> None:
     z = law.many((BLOCK,))
     if tail_index(z) >= LIGHT:
         return
-    w = np.sqrt(np.diag(problem.fresh_gram()))
+    w = np.sqrt(np.diag(problem.sample_gram()))
     found = _along_noise(problem, w.astype(np.float32), z.astype(np.float32))
     index = {name: tail_index(np.asarray(values, dtype=np.float64)) for name, values in found.items()}
     if index["force"] < LIGHT:

@@ -24,6 +24,10 @@ class Place(NamedTuple):
     """β, (m,)."""
 
 
+NOWHERE = Place()
+"""Nothing moves."""
+
+
 class Push(NamedTuple):
     """Averages over the samples that move them; parts that a problem does not have are None."""
 

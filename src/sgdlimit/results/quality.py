@@ -173,7 +173,7 @@ def share(error: np.ndarray, scale: float) -> float:
 
 
 def scale(name: str, values: Mapping[str, np.ndarray]) -> float:
-    """Largest value of a curve; of an overlap or intercept, which may vanish by symmetry, at least the norm or its root."""
+    """Largest value of a curve; of what may vanish by symmetry (overlap, intercept) at least the norm or its root."""
     size = float(np.max(np.abs(values[name]), initial=0.0))
     if name in ("overlap", "intercept") and "norm" in values:
         norm = float(np.max(np.abs(values["norm"]), initial=0.0))

@@ -12,6 +12,7 @@ from .._linalg import root
 from .._tree import static, tree
 from ..algorithms.base import Data, FreshData, StoredData, dimension, draw_rows
 from ..problem import Iid, Problem, observables
+from ..problem.data import Table
 from ..problem.entries import Entries
 from ..problem.shift import moved, place
 
@@ -21,8 +22,8 @@ class GaussianTest(NamedTuple):
 
     normals: Any
     z: Any
-    scale: Any = None
-    """√s of every coordinate; None: 1."""
+    variance: Any = None
+    """s of every coordinate, (d,); None for iid entries."""
 
 
 class RowsTest(NamedTuple):
@@ -43,24 +44,6 @@ class Extra:
     on_weights: Any = static(default=())
 
 
-class Coordinates(NamedTuple):
-    """The groups of the data, coordinate by coordinate; None for iid entries."""
-
-    scale: Any
-    """√s, (d,)."""
-    factor: Any
-    """Of θ*, (d,)."""
-
-    @classmethod
-    def of(cls, problem: Problem, dim: int) -> "Coordinates | None":
-        """On the host."""
-        if isinstance(problem.data, Iid):
-            return None
-        table = problem.data.table()
-        counts = table.counts(dim)
-        return cls(np.repeat(np.sqrt(table.variance), counts), np.repeat(table.factor, counts))
-
-
 class Trial(NamedTuple):
     """Everything a run reads and never changes."""
 
@@ -68,6 +51,38 @@ class Trial(NamedTuple):
     theta_star: Any
     test: GaussianTest | RowsTest | None
     extra: Extra = Extra()
+    by_group: Any = None
+    """(g, d): the mean over each group's coordinates, where there are several groups."""
+
+
+class Coordinates(NamedTuple):
+    """Of data that are not iid: what every coordinate has, group by group."""
+
+    scale: Any
+    """√s, (d,)."""
+    factor: Any
+    """On θ*, (d,)."""
+    tested: Any
+    """s of the fresh samples of a test, (d,)."""
+    by_group: Any
+    """As in `Trial`."""
+
+
+def coordinates_of(problem: Problem, dim: int, tested: Table | None) -> Coordinates | None:
+    """Groups one after the other, as many coordinates of each as its share; None for iid entries.
+
+    `tested`: groups of the samples of a test, where their law is another.
+    """
+    if isinstance(problem.data, Iid) and tested is None:
+        return None
+    table = problem.data.table()
+    tested = table if tested is None else tested
+    counts = table.counts(dim)
+    group = np.repeat(np.arange(len(counts)), counts)
+    by_group = None
+    if len(counts) > 1:
+        by_group = (group == np.arange(len(counts))[:, None]) / np.where(counts > 0, counts, np.nan)[:, None]
+    return Coordinates(np.sqrt(table.variance)[group], table.factor[group], tested.variance[group], by_group)
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
@@ -82,8 +97,8 @@ def build(
     theta, theta_star = problem.sample_weights(weight_key, dim)
     scale = None
     if own is not None:
-        theta_star = theta_star * jnp.asarray(own.factor, theta_star.dtype)[:, None]
-        scale = jnp.asarray(own.scale, theta_star.dtype)
+        own = jax.tree.map(lambda part: jnp.asarray(part, theta.dtype), own)
+        scale, theta_star = own.scale, own.factor[:, None] * theta_star
     if problem.bias:
         theta = jnp.concatenate([theta, jnp.zeros((1, problem.width), theta.dtype)])
     if samples:
@@ -91,11 +106,13 @@ def build(
     else:
         data = FreshData(problem, entries, theta_star, scale)
     if entries.gaussian:
+        normals = jax.random.normal(test_key, (fresh, problem.width + problem.k))
         z = problem.sample_noise(test_noise_key, fresh)
-        test: Any = GaussianTest(jax.random.normal(test_key, (fresh, problem.width + problem.k)), z, scale)
+        test: Any = GaussianTest(normals, z, None if own is None else own.tested)
     else:
+        scale = None if own is None else jnp.sqrt(own.tested)
         test = RowsTest(*draw_rows(problem, entries, theta_star, scale, fresh, test_key, test_noise_key))
-    return Trial(data, theta_star, test), theta
+    return Trial(data, theta_star, test, by_group=None if own is None else own.by_group), theta
 
 
 def observe(trial: Trial, theta: Any) -> dict[str, Any]:
@@ -111,12 +128,21 @@ def observe(trial: Trial, theta: Any) -> dict[str, Any]:
         out["intercept"] = intercept = full[dim] / jnp.sqrt(dim)
     if problem.k:
         out["overlap"] = overlap
+    if trial.by_group is not None:
+        out["norm_by_group"] = _by_group(trial, theta, theta)
+        if problem.k:
+            out["overlap_by_group"] = _by_group(trial, theta, trial.theta_star)
     chosen = observables.on_samples(problem) | dict(trial.extra.on_samples)
     for name, fn in trial.extra.on_weights:
         out[name] = jnp.mean(jax.vmap(fn)(theta, trial.theta_star))
     if trial.test is not None:
         if isinstance(trial.test, GaussianTest):
-            w = trial.test.normals @ root(_fresh_gram(trial.test, theta, trial.theta_star))
+            teacher = trial.theta_star.T @ trial.theta_star / dim
+            gram = jnp.block([[norm, overlap], [overlap.T, teacher]])
+            if trial.test.variance is not None:
+                both = jnp.concatenate([theta, trial.theta_star], axis=1)
+                gram = both.T @ (trial.test.variance[:, None] * both) / dim
+            w = trial.test.normals @ root(gram)
             r = moved(problem, place(problem, overlap, intercept), trial.test.z, w[:, :m].T).T
             fresh = (r, w[:, m:], trial.test.z)
         else:
@@ -131,13 +157,10 @@ def observe(trial: Trial, theta: Any) -> dict[str, Any]:
     return out
 
 
-def _fresh_gram(test: GaussianTest, theta: Any, theta_star: Any) -> Any:
-    """Second moments of (w, w*) given the weights."""
-    dim = len(theta)
-    if test.scale is not None:
-        theta, theta_star = (test.scale[:, None] * part for part in (theta, theta_star))
-    norm, overlap = theta.T @ theta / dim, theta.T @ theta_star / dim
-    return jnp.block([[norm, overlap], [overlap.T, theta_star.T @ theta_star / dim]])
+def _by_group(trial: Trial, left: Any, right: Any) -> Any:
+    """Products of weights, averaged over each group's coordinates: (g, ·, ·)."""
+    products = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+    return (trial.by_group @ products).reshape(-1, left.shape[1], right.shape[1])
 
 
 def snapshot(trial: Trial, theta: Any) -> dict[str, Any]:
