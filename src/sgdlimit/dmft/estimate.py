@@ -25,6 +25,8 @@ ONE_MARCH = 512
 """Samples of one march, times the width, where few are taken; where more are, M grows as the root of all."""
 BIAS = 0.35
 """Bias of one march over the standard error of 16, at ONE_MARCH samples and unit of width."""
+NOISE = 4.0
+"""Below so many of its standard errors an overlap is taken for zero."""
 SPARSE = 16
 """What changes slowly is looked at at so many times at most: copies, step errors, and what more points change."""
 
@@ -176,8 +178,9 @@ def _projection(found: Marched, name: str, time: np.ndarray, value: np.ndarray) 
         return at(found.projection[name])
     relative = np.zeros(len(time))
     for part in ("norm", "overlap"):
-        size = np.max(np.abs(found.records[-1].values[part].mean(axis=0)), initial=0.0)
-        if size > 0:
+        mean, error = statistics.over_replicas(found.records[-1].values[part])
+        size = np.max(np.abs(mean), initial=0.0)
+        if size > NOISE * np.max(error, initial=0.0):  # an overlap that vanishes moves nothing
             gap = found.projection[part].reshape(len(found.projection[part]), -1).max(axis=1, initial=0.0)
             relative = np.maximum(relative, at(gap) / size)
     return np.abs(value) * relative.reshape(-1, *[1] * (value.ndim - 1))

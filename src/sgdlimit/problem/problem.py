@@ -69,7 +69,10 @@ class Problem:
         instance("init", self.init, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         check_schedule("schedule", self.schedule)
         instance(
-            "data", self.data, DataLaw, "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.PowerLaw(1.2)"
+            "data",
+            self.data,
+            DataLaw,
+            "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.Mixture([1.0, -1.0])",
         )
         if self.teacher is not None:
             instance("teacher", self.teacher, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
@@ -79,7 +82,6 @@ class Problem:
         whole("width", self.width, least=1, most=MOST_UNITS, why=f"m {units}")
         if self.teacher_width is not None:
             whole("teacher_width", self.teacher_width, least=1, most=MOST_UNITS, why=f"k {units}, or None")
-        instance("data", self.data, DataLaw, "a law of rows such as sl.Spectrum(values) or sl.Mixture(means)")
         flag("bias", self.bias)
         settle_classes(self)
         if self.teacher is None and self.labels.planted:

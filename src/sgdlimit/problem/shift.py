@@ -44,7 +44,7 @@ def place(problem: "Problem", overlap: Any, intercept: Any) -> Place:
 
 def moved(problem: "Problem", at: Place, z: Any, w: Any) -> Any:
     """w + b_c + β for samples (m, M) of class z (M,)."""
-    if at.overlap is not None:
+    if isinstance(problem.data, Mixture) and at.overlap is not None:
         w = w + at.overlap.astype(w.dtype) @ problem.data.along(z, w.dtype)
     return w if at.intercept is None else w + at.intercept.astype(w.dtype)[:, None]
 

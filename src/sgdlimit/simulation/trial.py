@@ -97,7 +97,7 @@ def build(
     theta, theta_star = problem.sample_weights(weight_key, dim)
     scale = None
     if own is not None:
-        own = jax.tree.map(lambda part: jnp.asarray(part, theta.dtype), own)
+        own = Coordinates(*(None if part is None else jnp.asarray(part, theta.dtype) for part in own))
         scale, theta_star = own.scale, own.factor[:, None] * theta_star
     if problem.bias:
         theta = jnp.concatenate([theta, jnp.zeros((1, problem.width), theta.dtype)])
