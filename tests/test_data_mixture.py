@@ -293,7 +293,12 @@ labels = "ByClass"
 penalty = { name = "Ridge", strength = 0.05 }
 sample_ratio = 1.5
 bias = true
-data = { name = "Mixture", means = [[1.2, 0.5], [-1.2, 0.0]], weights = [0.7, 0.3], covariance = { name = "Spectrum", values = [2.0, 0.5] } }
+
+[problem.data]
+name = "Mixture"
+means = [[1.2, 0.5], [-1.2, 0.0]]
+weights = [0.7, 0.3]
+covariance = { name = "Spectrum", values = [2.0, 0.5] }
 
 [algorithm]
 name = "SGD"

@@ -10,7 +10,6 @@ from scipy.integrate import solve_ivp
 import sgdlimit as sl
 from sgdlimit.limits.spectrum import marchenko_pastur
 
-
 UNEVEN = sl.Uniform(0.2, 1.8)
 """Of mean 1."""
 
@@ -128,9 +127,9 @@ def test_against_runs(case):
 def test_update_is_that_of_a_constant_feature():
     """One step of SGD by hand: β moves by −(η/(B d)) Σ ℓ, without penalty."""
     problem = noisy(penalty=sl.Ridge(50.0))
-    runs = sl.simulate(problem, sl.SGD(0.5, batch_size=30), dim=20, trials=1, times=[0.75], dtype="float64")  # B = n
+    runs = sl.simulate(problem, sl.SGD(0.5, batch_size=45), dim=30, trials=1, times=[0.75], dtype="float64")  # B = n
     z = runs["z"][0]
-    np.testing.assert_allclose(runs["intercept"][0, -1, 0], 15.0 / 20 * z.mean(), rtol=1e-12)
+    np.testing.assert_allclose(runs["intercept"][0, -1, 0], 22.5 / 30 * z.mean(), rtol=1e-12)
 
 
 def test_refused_by_name():
