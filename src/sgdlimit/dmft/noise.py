@@ -103,7 +103,20 @@ def mix(signs: Any, x: Any) -> Any:
 def mix_together(signs: Any, x: Any) -> Any:
     """Σ_q Q_q x_q, (m, M), at the price of one mixing: the Q_q differ in their first signs alone."""
     groups = len(signs) - ROUNDS
-    return _spread(signs[groups:], jnp.einsum("gs,gas->as", signs[:groups], x))
+    signed = signs[:groups, None] * x
+    # a product with ones: a plain sum over the first axis would stride through memory
+    total = signed[0] if groups == 1 else jnp.einsum("g,gas->as", jnp.ones(groups, x.dtype), signed)
+    return _spread(signs[groups:], total)
+
+
+def mix_combined(signs: Any, coefficients: Any, vectors: Any) -> Any:
+    """Σ_q Q_q Σ_v coefficients[q, :, v] vectors[v], (m, M): `mix_together` of what few vectors, (v, M), combine to.
+
+    The signs of the groups are combined in place of the vectors, so that nothing has the size of all groups.
+    """
+    g, m, count = coefficients.shape
+    combined = (coefficients.transpose(1, 2, 0).reshape(m * count, g) @ signs[:g]).reshape(m, count, -1)
+    return _spread(signs[g:], jnp.sum(combined * vectors, axis=1))
 
 
 def _spread(signs: Any, x: Any) -> Any:

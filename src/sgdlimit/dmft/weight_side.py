@@ -64,20 +64,32 @@ class WeightSide(abc.ABC):
 
 
 def _fresh(system: System, start: Start, along: Any, rest: Any) -> Any:
-    """w = Σ_q √(p_q s_q) (a^q n_q + Q_q rest^q), what Q leaves being orthogonal to all that is known.
-
-    Of the n_q the coordinates of (w_0, w*) are known, and what else groups have is a vector as any other under Q_q.
-    """
-    groups, (g, m, k, _), dtype = system.groups, system.shape, system.dtype
-    size = jnp.sqrt(groups.share * groups.variance)[:, None, None]
-    own, left = size * along, size.astype(dtype) * rest
-    known = own[0]
-    if g > 1:
-        known = _known(system, along)
-        within = own - jnp.einsum("ab,gbc->gac", known, groups.across)
+    """w = Σ_q √(p_q s_q) (a^q n_q + Q_q rest^q), what Q leaves being orthogonal to all that is known."""
+    groups, dtype = system.groups, system.dtype
+    left = jnp.sqrt(groups.share * groups.variance)[:, None, None].astype(dtype) * rest
+    known, within = _split(system, along)
+    if within is not None:
         left = left + jnp.einsum("gab,bs->gas", within.astype(dtype), start.within)
-    mixed = noise.mix_together(start.signs[0], left)
-    return known.astype(dtype) @ start.basis[: m + k] + noise.off(start.basis, mixed)
+    return _with_known(system, start, known, noise.mix_together(start.signs[0], left))
+
+
+def _with_known(system: System, start: Start, known: Any, mixed: Any) -> Any:
+    """What is known of w, (m, m+k) of the coordinates of (w_0, w*), and noise that is orthogonal to it."""
+    rows = start.basis[: system.problem.width + system.problem.k]
+    return known.astype(system.dtype) @ rows + noise.off(start.basis, mixed)
+
+
+def _split(system: System, along: Any) -> tuple[Any, Any]:
+    """Σ_q √(p_q s_q) a^q n_q as what the coordinates of (w_0, w*) tell, and the coefficients (g, m, m+k) of the rest.
+
+    The rest is a vector as any other under Q_q. One group has none.
+    """
+    groups, g = system.groups, system.shape[0]
+    own = jnp.sqrt(groups.share * groups.variance)[:, None, None] * along
+    if g == 1:
+        return own[0], None
+    known = _known(system, along)
+    return known, own - jnp.einsum("ab,gbc->gac", known, groups.across)
 
 
 def _known(system: System, along: Any) -> Any:
@@ -143,16 +155,34 @@ class Linear(WeightSide):
 
     def view(self, system: System, step: Step, start: Start, state: LinearState, forces: Any) -> View:
         """θ_i = a_i·start + √(s/δ) Q f_i."""
-        groups, M, dtype = system.groups, system.samples, system.dtype
+        groups, (g, _, _, M), dtype = system.groups, system.shape, system.dtype
         rho = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.Y)
-        past = jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), forces)
         size = groups.variance / system.problem.sample_ratio
+        past = jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), forces)
+        rest = jnp.sqrt(size).astype(dtype)[:, None, None] * past
+        if g > 1:  # past and rest are then not computed, unless draws or kernels ask for them
+            together, norm, w = _together(system, rho), *self._of_groups(system, start, state, forces, rho)
+            return View(together, rho, rest, w, combine(together.astype(dtype), forces), norm, state.along)
         norm = jnp.einsum("gas,gbs->gab", past, past).astype(jnp.float64) / M
         norm = size[:, None, None] * norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
-        rest = jnp.sqrt(size).astype(dtype)[:, None, None] * past
         w = _fresh(system, start, state.along, rest)
         f = jnp.einsum("g,gas->as", (groups.share * groups.variance).astype(dtype), past)
         return View(_together(system, rho), rho, rest, w, f, norm, state.along)
+
+    def _of_groups(self, system: System, start: Start, state: LinearState, forces: Any, rho: Any) -> tuple[Any, Any]:
+        """C_θ^q(i, i) and w, from the few moments of the forces that every f^q is a combination of."""
+        groups, (g, m, _, M), n = system.groups, system.shape, system.memory.size
+        size = groups.variance / system.problem.sample_ratio
+        rows = jnp.sqrt(size)[:, None, None] * rho.transpose(0, 2, 1, 3).reshape(g, m, n * m)
+        flat = forces.reshape(n * m, M)
+        double = flat.astype(jnp.float64)  # the functions nearly cancel
+        norm = jnp.einsum("gax,gbx->gab", rows @ (double @ double.T / M), rows)
+        norm = norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
+        known, within = _split(system, state.along)
+        weight = jnp.sqrt(groups.share * groups.variance)[:, None, None]
+        coefficients = jnp.concatenate([weight * rows, within], axis=2).astype(system.dtype)
+        mixed = noise.mix_combined(start.signs[0], coefficients, jnp.concatenate([flat, start.within]))
+        return norm, _with_known(system, start, known, mixed)
 
     def advance(
         self, system: System, step: Step, start: Start, state: LinearState, view: View, averages: Averages
