@@ -7,13 +7,17 @@ import numpy as np
 
 from .._linalg import root_of
 from .._together import mapped, meet, shapes_of, unjitted
-from ..problem import Constant, Problem, fields
+from ..problem import Constant, Iid, Problem, Table, fields
 from ..problem.schedules import course
 
 COUNT = 1024
 """Samples whose slopes at the start are looked at."""
 TIMES = 9
 """Times at which they are looked at, besides the one at which the schedule is fastest."""
+
+
+HALVINGS = 50
+"""Of the logarithm of a distance, which tells it to rounding."""
 
 
 class Curvature(NamedTuple):
@@ -47,26 +51,43 @@ def _all_slopes(asked: list[Any]) -> list[Any]:
     return [tuple(np.asarray(part) for part in _slopes(*asked[0]))]
 
 
-def edge(curvatures: np.ndarray, sample_ratio: float) -> float:
-    """Largest eigenvalue of (1/n) Σ_s J_s u_s u_sᵀ, u standard normal, J the curvatures of the samples.
+def edge(curvatures: np.ndarray, sample_ratio: float, table: Table | None = None) -> float:
+    """Largest eigenvalue of (1/n) Σ_s J_s u_s u_sᵀ, u normal, J the curvatures of the samples.
 
     The edge of its limit law, min over x in (0, δ/J_max) of 1/x + E[J/(1 − Jx/δ)]: a single sample of curvature J pulls
-    with J/δ, all together with (1 + δ^−½)² E J where they are alike.
+    with J/δ, all together with (1 + δ^−½)² E J where they are alike. Where u has the variances s of a `table` it is the
+    min of c l, with c = E[J/(1 − Jx/δ)] and l the root above all s of Σ p s/(l − s) = c x.
     """
     J = np.abs(curvatures[np.isfinite(curvatures)])
     top = float(np.max(J, initial=0.0))
     if top == 0.0:
         return 0.0
     if np.isinf(sample_ratio):
-        return float(np.mean(J))
+        return float(np.mean(J)) * (1.0 if table is None else float(np.max(table.variance)))
     x = sample_ratio / top * np.linspace(0.02, 0.98, 97)
-    return float(np.min(1 / x + np.mean(J / (1 - J * x[:, None] / sample_ratio), axis=1)))
+    together = np.mean(J / (1 - J * x[:, None] / sample_ratio), axis=1)
+    if table is None:
+        return float(np.min(1 / x + together))
+    return float(np.min(together * _above(table, together * x)))
+
+
+def _above(table: Table, sums: np.ndarray) -> np.ndarray:
+    """The root l above all s of Σ p s/(l − s) = sum, for every sum, from above."""
+    share, s = table.share, table.variance
+    top = float(np.max(s))
+    low = (share[np.argmax(s)] * top) / sums  # of l − s_max: the largest alone, and all as if they were largest
+    high = (share @ s) / sums
+    for _ in range(HALVINGS):
+        middle = np.sqrt(low * high)
+        beyond = (share * s / (middle[:, None] + (top - s))).sum(axis=1) < sums
+        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+    return top + high
 
 
 def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """(w_0, w*) and z of COUNT samples."""
     rng = np.random.default_rng(0)
-    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.gram())
+    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.fresh_gram())
     z = np.asarray(problem.noise_law.spread_out(rng.random((COUNT, 2)), jax.random.key(0)), dtype=np.float64)
     return w, z
 
@@ -83,7 +104,8 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
     pulls = [_largest(part) for part in (slopes, stiff)]
     if top is None:
         changing = [here for here in pulls[0][1:] if not np.array_equal(here, pulls[0][0])]
-        data = max(edge(here, float(problem.sample_ratio)) for here in (pulls[0][0], *changing))
+        table = None if isinstance(problem.data, Iid) else problem.data.table()
+        data = max(edge(here, float(problem.sample_ratio), table) for here in (pulls[0][0], *changing))
     else:
         data = top * float(np.max(pulls[0]))
     return Curvature(data, float(np.max(pulls[1])), (slopes[0].mean(axis=-1), stiff[0].mean(axis=-1)))

@@ -1,5 +1,6 @@
 """What is learned: `Problem` and the words it is written in."""
 
+from .data import DataLaw, Iid, PowerLaw, Spectrum, Table
 from .entries import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
 from .labels import Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
 from .laws import Law, Normal, Point, Rademacher, SparseNormal, Uniform
@@ -13,9 +14,11 @@ __all__ = [
     "Constant",
     "CosineDecay",
     "CustomEntries",
+    "DataLaw",
     "Exponential",
     "GaussianEntries",
     "Huber",
+    "Iid",
     "Labels",
     "Law",
     "Linear",
@@ -28,6 +31,7 @@ __all__ = [
     "Penalty",
     "Point",
     "PowerDecay",
+    "PowerLaw",
     "Problem",
     "Quartic",
     "Rademacher",
@@ -39,7 +43,9 @@ __all__ = [
     "SmoothL1",
     "SparseEntries",
     "SparseNormal",
+    "Spectrum",
     "Square",
+    "Table",
     "TwoLayer",
     "TwoLayerLabels",
     "Uniform",

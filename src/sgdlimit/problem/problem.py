@@ -14,6 +14,7 @@ from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
 from ..errors import InputError, instance, real, reject, traced, whole
 from . import fields, observables
+from .data import DataLaw, Iid
 from .entries import check_sampler
 from .labels import LabelRule, Linear
 from .laws import BLOCK, LIGHT, EntryLaw, Law, Point, SparseNormal, tail_index
@@ -39,6 +40,7 @@ class Problem:
     teacher, noise, init: laws of a coordinate of θ*, of z, of a coordinate of θ⁰; teacher=None: labels from z alone.
     width, teacher_width: m and k; k = m unless said otherwise.
     schedule: s(t), a factor on ℓ and h.
+    data: law of the rows x; iid entries by default.
     """
 
     loss: LossLike | VectorField
@@ -51,6 +53,7 @@ class Problem:
     width: int = static(default=1)
     teacher_width: int | None = static(default=None)
     schedule: ScheduleLike = field(default_factory=Constant)
+    data: DataLaw = field(default_factory=Iid)
 
     def __post_init__(self) -> None:
         instance("loss", self.loss, (LossLike, VectorField), "a built-in or sl.Loss(fn) with fn(r, y) -> scalar")
@@ -61,6 +64,7 @@ class Problem:
         instance("noise", self.noise, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         instance("init", self.init, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         check_schedule("schedule", self.schedule)
+        instance("data", self.data, DataLaw, "sl.Iid(), sl.Spectrum(values) or another law of rows")
         if self.teacher is not None:
             instance("teacher", self.teacher, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         why = "δ = n/d must be a positive number; math.inf means infinite data"
@@ -139,6 +143,12 @@ class Problem:
         teacher_mean, teacher = self.teacher.moments(self.k)
         cross = np.outer(mean, teacher_mean)
         return np.block([[start, cross], [cross.T, teacher]])
+
+    def fresh_gram(self) -> np.ndarray:
+        """Second moments of one sample's (w_0, w*), (m+k, m+k): E[(θ⁰ᵀx, r*) (θ⁰ᵀx, r*)ᵀ] under the law of rows."""
+        if isinstance(self.data, Iid):
+            return self.gram()
+        return self.data.table().seen(self.gram(), self.width)
 
     def _check_shapes(self) -> None:
         """Trace every function once, abstractly: wrong shapes and non-jax code surface here, before any work."""
