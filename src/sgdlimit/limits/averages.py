@@ -31,7 +31,7 @@ class Nodes(NamedTuple):
     teacher_root: Any
     """(k, k): w* = root · normals."""
     teacher_inverse: Any
-    """(k, k): pseudo-inverse of C_θ(*, *)."""
+    """(k, k): pseudo-inverse of E w*w*ᵀ."""
 
     @classmethod
     def of(cls, normals: Any, z: Any, teacher: Any) -> "Nodes":
@@ -225,7 +225,7 @@ def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any) -> tup
 def make_nodes(problem: Problem, samples: int, replicas: int, seed: int, spread: Any = sobol) -> Nodes:
     """Independent points for every replica; a law without quantile function draws them."""
     m, k = problem.width, problem.k
-    teacher = problem.gram()[m:, m:]
+    teacher = problem.fresh_gram()[m:, m:]
     law = problem.noise_law
     own = keys(seed, replicas)
     points = [_points(samples, m + k, law, seed * 1_000_003 + i, own[i], spread) for i in range(replicas)]

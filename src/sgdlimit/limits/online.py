@@ -18,7 +18,7 @@ from .._machine import lack
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
-from ..problem import Constant, Problem, fields
+from ..problem import Constant, Iid, Problem, fields
 from ..problem.problem import check_start, check_tails
 from ..problem.schedules import course
 from ..progress import Progress
@@ -26,7 +26,7 @@ from ..results import Solution, Variable, statistics
 from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
 from ..results.variables import dims, ordered
-from .averages import PER_REPLICA, Nodes, force_moments, make_nodes, observe
+from .averages import PER_REPLICA, Nodes, average, force_moments, make_nodes, observe
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable
 
@@ -56,6 +56,54 @@ def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, Q: Any, c: Any) 
     return jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, Q, c)
 
 
+class Groups(NamedTuple):
+    """Coordinates of unlike variance, as the moment equations see them."""
+
+    share: Any
+    variance: Any
+    teacher: Any
+    """Second moments of θ*, (g, k, k)."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Groups | None":
+        """None where all coordinates are alike."""
+        if isinstance(problem.data, Iid):
+            return None
+        table, m = problem.data.table(), problem.width
+        return cls(table.share, table.variance, table.moments(problem.gram(), m)[:, m:, m:])
+
+    def total(self, moments: Any) -> Any:
+        """Of weights, from those of the groups, (…, g, m, ·)."""
+        return jnp.einsum("q,...qab->...ab", self.share, moments)
+
+    def fresh(self, moments: Any) -> Any:
+        """Of a fresh sample's pre-activations."""
+        return jnp.einsum("q,...qab->...ab", self.share * self.variance, moments)
+
+
+@jax.jit
+def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: Any, Q: Any, c: Any) -> tuple[Any, Any]:
+    """The same group by group, (replicas, g, m, ·): θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ.
+
+    Γ* = (E[ℓ w*ᵀ] − Γ E[w w*ᵀ]) E[w*w*ᵀ]⁺ also for labels that jump. What averages over points miss of
+    E[ℓ wᵀ] = Γ E[w wᵀ] + Γ* E[w* wᵀ] is shared out in proportion to the norms: one group is the equation above.
+    """
+    stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
+    s = groups.variance[:, None, None]
+
+    def one(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
+        w, w_star = groups.fresh(Q), groups.fresh(c)
+        with_w, with_star, square = force_moments(problem, nodes, t, w, w_star)
+        gamma = average(nodes, w, w_star, lambda r, v, z: fields.force_r(problem, t, r, v, z))
+        gamma_star = (with_star - gamma @ w_star) @ nodes.teacher_inverse
+        missed = (with_w - gamma @ w - gamma_star @ w_star.T) @ jnp.linalg.pinv(w, hermitian=True)
+        pull = stiffness @ Q + s * ((gamma + missed) @ Q + gamma_star @ jnp.swapaxes(c, 1, 2))
+        toward = stiffness @ c + s * (gamma @ c + gamma_star @ groups.teacher)
+        return -pull - jnp.swapaxes(pull, 1, 2) + tau * s * square, -toward
+
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, Q, c)
+
+
 def online(
     problem: Problem,
     algorithm: Algorithm,
@@ -74,7 +122,7 @@ def online(
     samples: points of the averages over all replicas (in each a power of two, at least 256).
     replicas: independent repetitions, whose spread is the standard error.
     particles, dt: number of particles a replica and largest time step, used only if the penalty's gradient is not
-        linear; then `x_step_error` is what steps twice as large show.
+        linear; then `x_step_error` is what steps twice as large show. Groups of coordinates share them evenly.
     """
     keep_programs()
     require(problem, algorithm)
@@ -148,7 +196,7 @@ def _check_memory(problem: Problem, each: int, replicas: int, particles: int) ->
 
 
 class Moments(NamedTuple):
-    """Second moments of the weights at the times reached, (times, replicas, m, ·), and why no further."""
+    """Second moments of the weights at the times reached, (times, replicas, [g,] m, ·), and why no further."""
 
     norm: Any
     overlap: Any
@@ -157,11 +205,15 @@ class Moments(NamedTuple):
 
 def _found(problem: Problem, nodes: Nodes, moments: Moments) -> dict[str, np.ndarray]:
     """Every variable, (replicas, times, …)."""
-    observed = observe(problem, nodes, moments.norm, moments.overlap)
+    groups = Groups.of(problem)
+    seen = total = moments.norm, moments.overlap
+    if groups is not None:
+        seen, total = (tuple(map(part, seen)) for part in (groups.fresh, groups.total))
+    observed = observe(problem, nodes, *seen)
     found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
-    found["norm"] = moments.norm
+    found["norm"] = total[0]
     if problem.k:
-        found["overlap"] = moments.overlap
+        found["overlap"] = total[1]
     return {name: np.moveaxis(np.asarray(values, dtype=np.float64), 1, 0) for name, values in found.items()}
 
 
@@ -202,6 +254,10 @@ def _knots(problem: Problem, algorithm: Algorithm, t_max: float) -> np.ndarray:
 
 def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
     m, gram = problem.width, problem.gram()
+    if not isinstance(problem.data, Iid):
+        gram = problem.data.table().moments(gram, m)
+        repeat = (replicas, 1, 1, 1)
+        return np.tile(gram[:, :m, :m], repeat), np.tile(gram[:, :m, m:], repeat)
     repeat = (replicas, 1, 1)
     return np.tile(gram[:m, :m], repeat), np.tile(gram[:m, m:], repeat)
 
@@ -219,11 +275,15 @@ def _march_moments(
     from scipy.integrate import DOP853
 
     Q0, c0 = _start(problem, replicas)
-    cut = Q0.size
+    cut, groups = Q0.size, Groups.of(problem)
 
     def velocity(s: float, state: np.ndarray) -> np.ndarray:
         Q, c = state[:cut].reshape(Q0.shape), state[cut:].reshape(c0.shape)
-        dQ, dc = _velocity(problem, float(algorithm.temperature_at(s)), nodes, s, Q, c)
+        tau = float(algorithm.temperature_at(s))
+        if groups is None:
+            dQ, dc = _velocity(problem, tau, nodes, s, Q, c)
+        else:
+            dQ, dc = _velocity_of(problem, groups, tau, nodes, s, Q, c)
         return np.concatenate([np.asarray(dQ).ravel(), np.asarray(dc).ravel()])
 
     start = np.concatenate([Q0.ravel(), c0.ravel()])
