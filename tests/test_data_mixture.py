@@ -175,9 +175,11 @@ def test_against_runs(case):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("covariance", [0.8, sl.Spectrum([2.0, 0.3], [0.3, 0.7], [1.4, 0.7])], ids=["one", "groups"])
 @pytest.mark.parametrize("penalty", [sl.Ridge(0.05), sl.SmoothL1(0.2, 0.3)], ids=["moments", "particles"])
-def test_one_pass(penalty):
-    problem = mixture([1.2, -0.6], weights=[0.6, 0.4], sample_ratio=math.inf, penalty=penalty)
+def test_one_pass(penalty, covariance):
+    more = {"sample_ratio": math.inf, "penalty": penalty, "bias": True}
+    problem = mixture([1.2, -0.6], covariance, [0.6, 0.4], **more)
     solution = sl.online(problem, sl.SGD(0.5), t_max=2.0, samples=16384, particles=4096)
     runs = sl.simulate(problem, sl.SGD(0.5, batch_size=4), dim=400, trials=8, times=np.linspace(0, 2, 5))
     assert_agrees(sl.compare(solution, runs), 8)

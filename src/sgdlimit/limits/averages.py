@@ -32,7 +32,7 @@ class Nodes(NamedTuple):
     teacher_root: Any
     """(k, k): w* = root · normals."""
     teacher_inverse: Any
-    """(k, k): pseudo-inverse of C_θ(*, *)."""
+    """(k, k): pseudo-inverse of E w*w*ᵀ."""
 
     @classmethod
     def of(cls, normals: Any, z: Any, teacher: Any) -> "Nodes":

@@ -18,16 +18,16 @@ from .._machine import lack
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
-from ..problem import Constant, Problem, fields
+from ..problem import Constant, Iid, Problem, fields
 from ..problem.problem import check_start, check_tails
 from ..problem.schedules import course
-from ..problem.shift import place
+from ..problem.shift import Push, place
 from ..progress import Progress
 from ..results import Solution, Variable, statistics
 from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
 from ..results.variables import dims, ordered
-from .averages import PER_REPLICA, Nodes, force_moments, make_nodes, observe
+from .averages import PER_REPLICA, Nodes, average, force_moments, make_nodes, observe
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable
 
@@ -42,37 +42,91 @@ LOOK_BACK = 32
 
 
 class Weights(NamedTuple):
-    """What is integrated, or what has come of it: (…, replicas, m, ·)."""
+    """What is integrated, or what has come of it: (…, replicas, [g,] m, ·)."""
 
     norm: Any
     """Q = C_θ(t,t)."""
     overlap: Any
     """c = C_θ(t,*)."""
     intercept: Any
-    """β, (…, replicas, m), where the student has one, else (…, replicas, 0)."""
+    """β, (…, replicas, m) where the student has one, else (…, replicas, 0)."""
 
 
 @jax.jit
-def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, state: Weights, fresh: tuple[Any, Any]) -> Weights:
+def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, state: Weights) -> Weights:
     """d/dt of Q, c and β by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ.
 
-    `fresh`: sQ and sc, the second moments of w, s the variance of all entries; `tau` is τs.
-
-    By Gaussian integration by parts s(ΓQ + Γ*cᵀ) = E[ℓ wᵀ] and s(Γc + Γ*C_θ(*,*)) = E[ℓ w*ᵀ]: no derivative is needed.
+    By Gaussian integration by parts ΓQ + Γ*cᵀ = E[ℓ wᵀ] and Γc + Γ*C_θ(*,*) = E[ℓ w*ᵀ]: no derivative is needed.
     """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
 
-    def one(nodes: Nodes, own: Weights, fresh: tuple[Any, Any]) -> Weights:
+    def one(nodes: Nodes, own: Weights) -> Weights:
         Q, c = own.norm, own.overlap
         at = place(problem, c, own.intercept)
-        with_w, with_star, square, pushed = force_moments(problem, nodes, t, *fresh, at)
-        pull, along = stiffness @ Q + with_w, stiffness @ c + with_star
-        if pushed.means is not None:  # the directions have unit variance
-            pull, along = pull + pushed.means @ c.T, along + pushed.means
-        level = own.intercept if pushed.level is None else -pushed.level
-        return Weights(-pull - pull.T + tau * square, -along, level)
+        with_w, with_star, square, pushed = force_moments(problem, nodes, t, Q, c, at)
+        pull = stiffness @ Q + with_w
+        return Weights(-pull - pull.T + tau * square, -(stiffness @ c + with_star), _rise(own, pushed))
 
-    return jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, state, fresh)
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
+
+
+def _rise(own: Weights, pushed: Push) -> Any:
+    """dβ/dt."""
+    return own.intercept if pushed.level is None else -pushed.level
+
+
+class Groups(NamedTuple):
+    """Coordinates of unlike variance, as the moment equations see them."""
+
+    share: Any
+    variance: Any
+    teacher: Any
+    """Second moments of θ*, (g, k, k)."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Groups | None":
+        """None where all coordinates are alike."""
+        if isinstance(problem.data, Iid):
+            return None
+        table, m = problem.data.table(), problem.width
+        return cls(table.share, table.variance, table.moments(problem.gram(), m)[:, m:, m:])
+
+    def total(self, moments: Any) -> Any:
+        """Of weights, from those of the groups, (…, g, m, ·)."""
+        return jnp.einsum("q,...qab->...ab", self.share, moments)
+
+    def fresh(self, moments: Any) -> Any:
+        """Of a fresh sample's pre-activations."""
+        return jnp.einsum("q,...qab->...ab", self.share * self.variance, moments)
+
+
+@jax.jit
+def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: Any, state: Weights) -> Weights:
+    """The same group by group, (replicas, g, m, ·): θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ.
+
+    Γ* = (E[ℓ w*ᵀ] − Γ E[w w*ᵀ]) E[w*w*ᵀ]⁺ also for labels that jump. What averages over points miss of
+    E[ℓ wᵀ] = Γ E[w wᵀ] + Γ* E[w* wᵀ] is shared out in proportion to the norms: one group is the equation above.
+    The means of classes pull along θ*, without s_q.
+    """
+    stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
+    s = groups.variance[:, None, None]
+
+    def one(nodes: Nodes, own: Weights) -> Weights:
+        Q, c = own.norm, own.overlap
+        w, w_star = groups.fresh(Q), groups.fresh(c)
+        at = place(problem, groups.total(c), own.intercept)
+        with_w, with_star, square, pushed = force_moments(problem, nodes, t, w, w_star, at)
+        gamma = average(problem, nodes, w, w_star, at, lambda r, v, z: fields.force_r(problem, t, r, v, z))
+        gamma_star = (with_star - gamma @ w_star) @ nodes.teacher_inverse
+        missed = (with_w - gamma @ w - gamma_star @ w_star.T) @ jnp.linalg.pinv(w, hermitian=True)
+        pull = stiffness @ Q + s * ((gamma + missed) @ Q + gamma_star @ jnp.swapaxes(c, 1, 2))
+        toward = stiffness @ c + s * (gamma @ c + gamma_star @ groups.teacher)
+        if pushed.means is not None:
+            pull = pull + pushed.means @ jnp.swapaxes(c, 1, 2)
+            toward = toward + pushed.means @ groups.teacher
+        return Weights(-pull - jnp.swapaxes(pull, 1, 2) + tau * s * square, -toward, _rise(own, pushed))
+
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
 
 
 def online(
@@ -93,7 +147,7 @@ def online(
     samples: points of the averages over all replicas (in each a power of two, at least 256).
     replicas: independent repetitions, whose spread is the standard error.
     particles, dt: number of particles a replica and largest time step, used only if the penalty's gradient is not
-        linear; then `x_step_error` is what steps twice as large show.
+        linear; then `x_step_error` is what steps twice as large show. Groups of coordinates share them evenly.
     """
     keep_programs()
     require(problem, algorithm)
@@ -109,7 +163,6 @@ def online(
     dt = real("dt", dt, above=0, why="it must be a positive time step")
     seed = seed_number(seed)
     _check_memory(problem, each, replicas, particles)
-    variance = _one_variance(problem)
     check_start(problem)
     check_tails(problem)
     knots = _knots(problem, algorithm, float(t[-1]))
@@ -119,14 +172,14 @@ def online(
         linear = fields.linear_drift(problem, float(t[-1]))
         bar.phase("compiling")
         if linear:
-            marched = _march_moments(problem, algorithm, nodes, t, replicas, knots, variance, bar)
+            marched = _march_moments(problem, algorithm, nodes, t, replicas, knots, bar)
             coarse = None
         else:
             paths = march_particles(
-                problem, algorithm, nodes, t, replicas, particles, dt, knots, variance, weight_key, path_key, bar
+                problem, algorithm, nodes, t, replicas, particles, dt, knots, weight_key, path_key, bar
             )
             marched, coarse = (Moments(Weights(*path), "") for path in paths)
-        observed = [_found(problem, nodes, part.at, variance) for part in (marched, coarse) if part is not None]
+        observed = [_found(problem, nodes, part.at) for part in (marched, coarse) if part is not None]
     found, reached = observed[0], len(marched.at.norm)
     status, message = _ending(problem, algorithm, t, reached, marched.failure)
     if status != "complete":
@@ -174,24 +227,17 @@ class Moments(NamedTuple):
     failure: str
 
 
-def _one_variance(problem: Problem) -> float:
-    """s of all coordinates."""
-    table = problem.data.table()
-    if len(table.share) > 1 or table.unseen or table.factor[0] != 1:
-        raise reject(
-            "data", type(problem.data).__name__, "online takes data of one variance; use sl.solve at a large δ"
-        )
-    return float(table.variance[0])
-
-
-def _found(problem: Problem, nodes: Nodes, at: Weights, variance: float) -> dict[str, np.ndarray]:
+def _found(problem: Problem, nodes: Nodes, at: Weights) -> dict[str, np.ndarray]:
     """Every variable, (replicas, times, …)."""
-    classes = place(problem, at.overlap, at.intercept)
-    observed = observe(problem, nodes, variance * at.norm, variance * at.overlap, at=classes)
+    groups = Groups.of(problem)
+    seen = total = at.norm, at.overlap
+    if groups is not None:
+        seen, total = (tuple(map(part, seen)) for part in (groups.fresh, groups.total))
+    observed = observe(problem, nodes, *seen, at=place(problem, total[1], at.intercept))
     found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
-    found["norm"] = at.norm
+    found["norm"] = total[0]
     if problem.k:
-        found["overlap"] = at.overlap
+        found["overlap"] = total[1]
     if problem.bias:
         found["intercept"] = at.intercept
     return {name: np.moveaxis(np.asarray(values, dtype=np.float64), 1, 0) for name, values in found.items()}
@@ -234,8 +280,12 @@ def _knots(problem: Problem, algorithm: Algorithm, t_max: float) -> np.ndarray:
 
 def _start(problem: Problem, replicas: int) -> Weights:
     m, gram = problem.width, problem.gram()
-    repeat = (replicas, 1, 1)
     level = np.zeros((replicas, m if problem.bias else 0))
+    if not isinstance(problem.data, Iid):
+        gram = problem.data.table().moments(gram, m)
+        repeat = (replicas, 1, 1, 1)
+        return Weights(np.tile(gram[:, :m, :m], repeat), np.tile(gram[:, :m, m:], repeat), level)
+    repeat = (replicas, 1, 1)
     return Weights(np.tile(gram[:m, :m], repeat), np.tile(gram[:m, m:], repeat), level)
 
 
@@ -246,13 +296,12 @@ def _march_moments(
     t: np.ndarray,
     replicas: int,
     knots: np.ndarray,
-    variance: float,
     bar: Progress,
 ) -> Moments:
     """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together to a relative 1e-9, at the times reached."""
     from scipy.integrate import DOP853
 
-    first = _start(problem, replicas)
+    first, groups = _start(problem, replicas), Groups.of(problem)
     cuts = np.cumsum([part.size for part in first])
 
     def parts(state: np.ndarray) -> Weights:
@@ -261,8 +310,11 @@ def _march_moments(
         return Weights(*(part.reshape(*state.shape[:-1], *like.shape) for part, like in split))
 
     def velocity(s: float, state: np.ndarray) -> np.ndarray:
-        own, tau = parts(state), variance * float(algorithm.temperature_at(s))
-        found = _velocity(problem, tau, nodes, s, own, (variance * own.norm, variance * own.overlap))
+        tau = float(algorithm.temperature_at(s))
+        if groups is None:
+            found = _velocity(problem, tau, nodes, s, parts(state))
+        else:
+            found = _velocity_of(problem, groups, tau, nodes, s, parts(state))
         return np.concatenate([np.asarray(part).ravel() for part in found])
 
     start = np.concatenate([part.ravel() for part in first])

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning
-from ..problem import Constant, Mixture, NoPenalty, Problem, Ridge, Square
+from ..problem import Constant, Iid, Mixture, NoPenalty, Problem, Ridge, Square
+from .grouped import stable_temperature_of
 from .spectrum import stable_temperature, stable_temperature_of_rows
 
 BOUND = 1e10
@@ -36,7 +37,10 @@ def largest_stable(
     if ridge is None or not isinstance(problem.loss, Square) or not isinstance(problem.schedule, Constant):
         return None
     if matrix is None:
-        return stable_temperature(problem.sample_ratio if sample_ratio is None else sample_ratio, ridge)
+        delta = problem.sample_ratio if sample_ratio is None else sample_ratio
+        if isinstance(problem.data, Iid):
+            return stable_temperature(delta, ridge)
+        return stable_temperature_of(problem.data.table(), delta, ridge)
     left, singular, _ = np.linalg.svd(matrix, full_matrices=False)
     delta = matrix.shape[0] / matrix.shape[1]
     return stable_temperature_of_rows(left * singular, singular**2 / delta, ridge, delta)

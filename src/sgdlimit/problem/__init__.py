@@ -1,6 +1,6 @@
 """What is learned: `Problem` and the words it is written in."""
 
-from .data import DataLaw, Iid, PowerLaw, Spectrum
+from .data import DataLaw, Iid, PowerLaw, Spectrum, Table
 from .entries import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
 from .labels import ByClass, Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
 from .laws import Law, Normal, Point, Rademacher, SparseNormal, Uniform
@@ -48,6 +48,7 @@ __all__ = [
     "SparseNormal",
     "Spectrum",
     "Square",
+    "Table",
     "TwoLayer",
     "TwoLayerLabels",
     "Uniform",

@@ -49,6 +49,18 @@ class Table(NamedTuple):
         counts[rest] += 1
         return counts
 
+    def moments(self, gram: np.ndarray, width: int) -> np.ndarray:
+        """Second moments of (θ⁰, θ*) in every group, (g, m+k, m+k), from those of their laws; θ⁰ has `width`."""
+        scale = np.ones((len(self.share), len(gram)))
+        scale[:, width:] = self.factor[:, None]
+        return scale[:, :, None] * gram * scale[:, None, :]
+
+    def seen(self, gram: np.ndarray, width: int) -> np.ndarray:
+        """Second moments of (θ⁰ᵀx, r*), (m+k, m+k): Σ p s of the groups, and what no coordinate of x tells."""
+        total = np.einsum("q,qab->ab", self.share * self.variance, self.moments(gram, width))
+        total[width:, width:] += self.unseen * gram[width:, width:]
+        return total
+
     @property
     def effective_rank(self) -> float:
         """(Σ p s)² / Σ p s², over the number of coordinates: 1 for iid entries."""
