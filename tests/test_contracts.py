@@ -9,7 +9,7 @@ from agreement import assert_within
 import sgdlimit as sl
 from sgdlimit.problem import fields
 from sgdlimit.problem.entries import GaussianEntries, RademacherEntries, UniformEntries
-from sgdlimit.problem.laws import PlusLogistic
+from sgdlimit.problem.laws import Categorical, PlusLogistic
 
 LAWS = [
     sl.Normal(1.5),
@@ -20,6 +20,7 @@ LAWS = [
     sl.SparseNormal(0.2, 1.5),
     sl.Law(lambda key, shape: jax.random.exponential(key, shape)),
     PlusLogistic(sl.Normal(0.5)),
+    Categorical((0.2, 0.5, 0.3)),
 ]
 
 

@@ -27,10 +27,11 @@ ACTIVATIONS: dict[str, Callable[..., Any]] = {
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "loss": ("Square", "Logistic", "Huber", "SmoothHinge", "Exponential", "TwoLayer", "Loss", "VectorField"),
-    "labels": ("Linear", "Sign", "Logit", "Noise", "TwoLayerLabels", "Labels"),
+    "labels": ("Linear", "Sign", "Logit", "Noise", "ByClass", "TwoLayerLabels", "Labels"),
     "penalty": ("NoPenalty", "Ridge", "SmoothL1", "Quartic", "Penalty", "VectorField"),
     "law": ("Normal", "Point", "Rademacher", "Uniform", "SparseNormal", "Law"),
     "schedule": ("Constant", "PowerDecay", "CosineDecay", "Schedule"),
+    "data": ("Iid", "Spectrum", "PowerLaw", "Mixture"),
     "entries": ("GaussianEntries", "RademacherEntries", "UniformEntries", "SparseEntries", "CustomEntries"),
     "algorithm": ("GradientFlow", "SGF", "SGD", "ShuffledSGD", "ProportionalSGD", "PersistentSGD"),
 }
@@ -126,6 +127,8 @@ def _argument(where: str, key: str, value: Any, find: Find) -> Any:
     # A loss within a loss may be one of ours, or a function of the user's: "file.py:function", or stored words of it.
     if key == "loss" and isinstance(value, str | dict) and (":" if isinstance(value, str) else "function") not in value:
         return from_words("loss", value, where, find)
+    if key == "covariance" and isinstance(value, str | dict):
+        return from_words("data", value, where, find)
     if key == "batch_share":
         return from_words("schedule", value, where, find)
     if key in ("fn", "predict", "error", "activation", "loss"):
@@ -186,9 +189,9 @@ NOWHERE = among({})
 
 def problem_from_words(words: dict[str, Any], find: Find = NOWHERE) -> "problem.Problem":
     """A Problem from the table `[problem]` of a TOML file, or from a stored result."""
-    rooms = {"loss": "loss", "labels": "labels", "penalty": "penalty", "schedule": "schedule"}
+    rooms = {"loss": "loss", "labels": "labels", "penalty": "penalty", "schedule": "schedule", "data": "data"}
     rooms |= dict.fromkeys(LAW_FIELDS, "law")
-    numbers = ("sample_ratio", "width", "teacher_width")
+    numbers = ("sample_ratio", "width", "teacher_width", "bias")
     arguments: dict[str, Any] = {}
     for key, value in words.items():
         if key == "name" or (value is None and key in ("teacher", "teacher_width")):

@@ -15,7 +15,7 @@ import numpy as np
 from .._process import refuse_orphans
 from .._tree import settle
 from ..errors import instance, real, reject
-from ..problem import Constant, Problem, fields
+from ..problem import Constant, Mixture, Problem, fields
 from ..problem.entries import Entries
 from ..problem.problem import check_schedule
 from ..problem.schedules import ScheduleLike, values_at
@@ -41,6 +41,11 @@ class StoredData(NamedTuple):
         """The rows that were drawn."""
         return Batch(self.X[rows], self.r_star[rows], self.z[rows])
 
+    @property
+    def sample_ratio(self) -> float:
+        """n/d; the constant feature of an intercept is none of the d."""
+        return self.X.shape[0] / dimension(self.problem, self.X.shape[1])
+
 
 class FreshData(NamedTuple):
     """Infinite data: every batch is new (δ = ∞)."""
@@ -48,16 +53,41 @@ class FreshData(NamedTuple):
     problem: Problem
     entries: Entries
     theta_star: Any
+    scale: Any = None
+    """√s of every coordinate, (d,); None for iid entries."""
 
     def batch(self, rows: Any, key: Any) -> Batch:
         """As many new rows as were asked for."""
         data, noise = jax.random.split(key)
-        count, dim = rows.shape[0], self.theta_star.shape[0]
-        X = self.entries.sample(data, (count, dim)) / jnp.sqrt(dim)
-        return Batch(X, X @ self.theta_star, self.problem.sample_noise(noise, count))
+        return draw_rows(self.problem, self.entries, self.theta_star, self.scale, rows.shape[0], data, noise)
 
 
 Data = StoredData | FreshData
+
+
+def dimension(problem: Problem, columns: int) -> int:
+    """d of rows, or weights, with so many columns: the last is that of an intercept, where there is one."""
+    return columns - problem.bias
+
+
+def draw_rows(
+    problem: Problem, entries: Entries, theta_star: Any, scale: Any, count: int, data_key: Any, noise_key: Any
+) -> Batch:
+    """Rows of the problem's data, with r* = θ*ᵀ(x − class mean); a constant feature 1/√d last for an intercept."""
+    dim = theta_star.shape[0]
+    X = rows_of(entries, data_key, (count, dim), scale)
+    r_star, z = X @ theta_star, problem.sample_noise(noise_key, count)
+    if isinstance(problem.data, Mixture):
+        X = X + problem.data.along(z, X.dtype).T @ theta_star.T / dim
+    if problem.bias:
+        X = jnp.concatenate([X, jnp.full((count, 1), 1 / jnp.sqrt(dim), X.dtype)], axis=1)
+    return Batch(X, r_star, z)
+
+
+def rows_of(entries: Entries, key: Any, shape: tuple[int, int], scale: Any = None) -> Any:
+    """Rows x = √s u/√d, u the entries."""
+    X = entries.sample(key, shape) / jnp.sqrt(shape[1])
+    return X if scale is None else scale * X
 
 
 def forces(problem: Problem, t: Any, r: Any, batch: Batch | StoredData) -> Any:
@@ -66,8 +96,9 @@ def forces(problem: Problem, t: Any, r: Any, batch: Batch | StoredData) -> Any:
 
 
 def drifts(problem: Problem, t: Any, theta: Any) -> Any:
-    """h_t applied row-wise to θ, shape (d, m)."""
-    return jax.vmap(lambda v: fields.drift(problem, t, v))(theta)
+    """h_t applied row-wise to θ, shape (d, m); no penalty on an intercept."""
+    pulls = jax.vmap(lambda v: fields.drift(problem, t, v))(theta)
+    return pulls.at[-1].set(0.0) if problem.bias else pulls
 
 
 def gather(X: Any, v: Any) -> Any:
@@ -198,12 +229,11 @@ class Weighted(Algorithm):
 
     def start_updates(self, key: Any, data: Any) -> Any:
         """The state of every sample's increments."""
-        n, d = data.X.shape
-        return self.start_increments(key, (n,), n / d)
+        return self.start_increments(key, (len(data.X),), data.sample_ratio)
 
     def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
         """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ) (`eq:sgf_disc_rewrite`), Itô, left point."""
-        n, d = data.X.shape
+        n, d = len(data.X), dimension(data.problem, data.X.shape[1])
         state, Z = self.increments(state, key, t, dt, n / d)
         ell = forces(data.problem, t, data.X @ theta, data)
         step = dt * drifts(data.problem, t, theta) + gather(data.X, Z[:, None] * ell) * (d / n)

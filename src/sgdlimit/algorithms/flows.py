@@ -61,7 +61,7 @@ class GradientFlow(Algorithm):
 
     def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
         """One RK4 step of dθ/dt = −h(θ) − Xᵀℓ/δ."""
-        delta = data.X.shape[0] / data.X.shape[1]
+        delta = data.sample_ratio
 
         def velocity(s: Any, x: Any) -> Any:
             ell = forces(data.problem, s, data.X @ x, data)

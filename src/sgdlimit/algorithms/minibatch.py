@@ -13,7 +13,7 @@ from .._tree import settle, static, tree
 from ..errors import real, reject, whole
 from ..problem import Constant, Problem
 from ..problem.schedules import ScheduleLike
-from .base import Algorithm, drifts, forces, settle_share, settle_temperature
+from .base import Algorithm, dimension, drifts, forces, settle_share, settle_temperature
 
 FLOYD_LIMIT = 1024
 """Batch size up to which Floyd's sampling (B² comparisons) is used; beyond it, n random numbers are sorted."""
@@ -72,7 +72,7 @@ class MiniBatch(Algorithm):
         if self.scheduled:
             count = self.used(t)
             ell = jnp.where((jnp.arange(self.batch_size) < count)[:, None], ell, 0.0)
-        gradient = drifts(problem, t, theta) / theta.shape[0] + batch.X.T @ ell / count
+        gradient = drifts(problem, t, theta) / dimension(problem, len(theta)) + batch.X.T @ ell / count
         return theta - self.temperature * self.batch_size * gradient, state
 
     def check_simulation(self, problem: Problem, samples: int) -> None:

@@ -13,9 +13,10 @@ from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import flag, reject
 from ..limits.curvature import curvature, start_samples
-from ..problem import Constant, Problem, fields
+from ..problem import Constant, Iid, Problem, fields
 from ..problem.problem import check_tails
 from ..problem.schedules import resolving_step
+from .noise import ROLES, ROUNDS, rows_within
 from .planning import DEFAULT_STEP, STRIDES
 from .system import System
 
@@ -148,6 +149,11 @@ def check_choices(
     for argument, allowed in (WORDS | {"dtype": ("float32", "float64")}).items():
         if not isinstance(words[argument], str) or words[argument] not in allowed:
             raise reject(argument, repr(words[argument]), f"it must be {' or '.join(map(repr, allowed))}")
+    if words["method"] == "fixed-point" and problem.bias:
+        raise reject("method", "fixed-point", "the paper's iteration knows no intercept (bias=True); use 'march'")
+    if words["method"] == "fixed-point" and not isinstance(problem.data, Iid):
+        name = type(problem.data).__name__
+        raise reject("method", "fixed-point", f"the paper's iteration is for iid entries, not data={name}; use 'march'")
     if words["response"] == "paper" and not (algorithm.gaussian or algorithm.noise_temperature == 0):
         name = type(algorithm).__name__
         raise reject("response", "paper", f"the paper's processes need Gaussian increments, not {name}; use 'exact'")
@@ -190,12 +196,15 @@ def _state_bytes(system: System) -> float:
         *(jax.ShapeDtypeStruct(shape, system.dtype) for shape in _start_shapes(system)), key=jax.random.key(0)
     )
     shapes = jax.eval_shape(lambda own: march.init(system, own), start)
-    return float(sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes)))
+    further, size = system.shape[0] - 1, jnp.dtype(system.dtype).itemsize
+    on_the_way = further * (system.problem.width + ROLES) * system.samples * size  # vectors and signs of each group
+    return float(sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))) + on_the_way
 
 
 def _start_shapes(system: System) -> list[tuple[int, ...]]:
     g, m, k, M = system.shape
-    return [(g * (m + k) + 2, M), (M,), (k, M), (g, m + k, M), (3, g, 3, M)]
+    size = m + k + system.groups.unseen.shape[1] + 2
+    return [(size, M), (M,), (k, M), (g, m + k, M), (ROLES, g + ROUNDS, M), (rows_within(system.groups), M)]
 
 
 def check_draws(algorithm: Algorithm, problem: Problem, per_replica: int, times: np.ndarray) -> None:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ..problem import Law, Problem, fields, observables
+from ..problem.shift import Push, push
 from . import noise
 from .memory import Dense
 from .metrics import SOFT
@@ -38,9 +39,11 @@ class Averages(NamedTuple):
     response: Any
     """κ: coefficients of 𝓡(i, ·), (n, m, m)."""
     with_basis: Any
-    """E[ℓ_i · coordinates of (w_0, w*)], (g, m, m+k)."""
+    """E[ℓ_i · coordinates of (w_0, w*)], (m, m+k)."""
     force: Any
     """F_i, (m, M): what the noise of the weights is mixed from."""
+    push: Push = Push()
+    """What moves the means of a mixture and an intercept."""
 
 
 class Local(NamedTuple):
@@ -138,8 +141,8 @@ def init(system: System, start: Start) -> DataState:
 def step(
     system: System, step: Step, start: Start, state: DataState, rho: Any, w: Any, f: Any
 ) -> tuple[DataState, Averages, dict[str, Any]]:
-    """Step i, given R_w(i,·) by its coefficients ρ, w_i, and f = Σ_j R_w(i,j) F_j."""
-    problem, dtype, (g, m, k, M) = system.problem, system.dtype, system.shape
+    """Step i, given R_w(i,·) by its coefficients ρ, w_i (with what moves its class), and f = Σ_j R_w(i,j) F_j."""
+    problem, dtype, (_, m, k, M) = system.problem, system.dtype, system.shape
     delta = jnp.asarray(problem.sample_ratio, dtype)
     r_star, t = start.r_star, step.t.astype(dtype)
     r = w - f / delta  # eq:dmft_disc_r
@@ -163,12 +166,12 @@ def step(
     xi, tangents = system.tangents.step(system, step, state.tangents, rho, here)
     gamma = jnp.mean(weighted, axis=-1).astype(jnp.float64)  # eq:Gamma, eq:Gamma_planted
     F = Z * force  # dL of eq:Sigma_ell, eq:Sigma_ell_planted
-    coordinates = start.basis[: g * (m + k)].reshape(g, m + k, M)
     averages = Averages(
         gamma=gamma,
         response=system.memory.dual(step.memory, xi),
-        with_basis=jnp.einsum("as,gbs->gab", driven, coordinates).astype(jnp.float64) / M,
+        with_basis=jnp.einsum("as,bs->ab", driven, start.basis[: m + k]).astype(jnp.float64) / M,
         force=F,
+        push=push(problem, start.z, driven),
     )
     chosen = observables.on_samples(problem) | dict(system.metrics)
     seen = {f"train_{name}": _mean(problem, start.z, _each(fn)(r, r_star, start.z)) for name, fn in chosen.items()}

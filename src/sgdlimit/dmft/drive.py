@@ -19,7 +19,6 @@ from .memory import Memory, Moments
 from .planning import Level
 from .run import Records
 from .system import Start, System
-from .weight_side import Particles
 
 JUDGED = ("train_loss", "train_error", "overlap", "norm")
 """Curves that decide how much is done."""
@@ -166,9 +165,7 @@ def _march(job: Job, progress: bool | None) -> Marched:
 
 def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[int, float]:
     """Replicas in one compiled call, and the seconds that compiling took: one step, so that it is timed apart."""
-    size = planning.tile(
-        system.problem, system.memory, isinstance(system.weights, Particles), system.samples, job.replicas
-    )
+    size = planning.tile(system, job.replicas)
     shape = (jax.tree.structure(system), size)
     check_memory(system, bytes_of(system, size), job.max_bytes)
     if shape in _COMPILED or held() is not None:  # with others, another program
@@ -300,7 +297,7 @@ def _starts(job: Job, system: System, turn: int, size: int) -> list[Start]:
 def _key(job: Job, system: System, turn: int, size: int) -> Hashable:
     """All that the draws depend on."""
     problem = system.problem
-    laws = (problem.noise_law, problem.init, problem.teacher) if job.draws_weights else problem.noise_law
+    laws = (problem.noise_law, problem.init, problem.star) if job.draws_weights else problem.noise_law
     sizes = (problem.width, problem.k, system.samples, system.dtype, job.replicas, size)
     return "starts", sizes, job.seed, turn, job.draws_weights, values_of((laws, system.groups))
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from .._together import identity_of, shared, values_of
 from ..limits.averages import Nodes, make_nodes, observe, quickly
-from ..problem import Problem
 from ..problem.observables import error_kind
+from ..problem.shift import place
 from ..results import Variable, statistics
 from ..results.statistics import Estimate
 from ..results.variables import TWO_TIME, dims, ordered
@@ -17,11 +17,14 @@ from .drive import Job, Marched
 from .extrapolation import Limit
 from .metrics import INTERNAL
 from .run import Records
+from .system import System
 
 FEWEST_NODES, MOST_NODES = 1024, 2**16
 """Points behind a test average in each replica: twice its samples on the coarsest grid, within these."""
 ONE_MARCH = 512
 """Samples of one march, times the width, where few are taken; where more are, M grows as the root of all."""
+NOISE = 4.0
+"""Below so many of its standard errors an overlap is taken for zero."""
 SPARSE = 16
 """What changes slowly is looked at at so many times at most: copies, step errors, and what more points change."""
 
@@ -83,7 +86,9 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
     variables: dict[str, Variable] = {}
     errors: dict[str, Split] = {}
     for name in ordered(n for n in limits if n not in INTERNAL):
-        if (name == "overlap" and not problem.k) or (name == "Gamma" and not found.system.kernels):
+        if (name in ("overlap", "overlap_by_group") and not problem.k) or (
+            name == "Gamma" and not found.system.kernels
+        ):
             continue
         part, two = limits[name], name in TWO_TIME
         copies = part.best if extrapolate else part.plain
@@ -106,6 +111,8 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
         coords["earlier"] = time
     if problem.k:
         coords["teacher"] = np.arange(problem.k)
+    if "norm_by_group" in variables:
+        coords["group"] = np.arange(found.system.shape[0])
     return Labelled(variables, coords, errors, scales)
 
 
@@ -137,13 +144,20 @@ def _nothing(records: Records, name: str) -> Limit:
 
 
 def _scales(problem: Any, limits: dict[str, Limit]) -> dict[str, float]:
-    """An overlap may vanish by symmetry: its size is that of the product of the two lengths."""
+    """An overlap may vanish by symmetry: its size is that of the product of the two lengths. So may an intercept: its
+    size is that of the pre-activations."""
     norm = limits["norm"].best
-    if not problem.k or not norm.size:
+    if not norm.size:
         return {}
-    student = np.sqrt(np.max(np.abs(norm.mean(axis=0))))
-    teacher = np.sqrt(np.max(np.diag(problem.gram())[problem.width :]))
-    return {"overlap": float(max(np.max(np.abs(limits["overlap"].best.mean(axis=0))), student * teacher, 1e-30))}
+    least = {}
+    if problem.k:
+        student = np.sqrt(np.max(np.abs(norm.mean(axis=0))))
+        least["overlap"] = student * np.sqrt(np.max(np.diag(problem.weight_gram())[problem.width :]))
+    if problem.bias:
+        least["intercept"] = np.sqrt(np.max(np.abs(limits["fresh_norm"].best.mean(axis=0))))
+    return {
+        name: float(max(np.max(np.abs(limits[name].best.mean(axis=0))), size, 1e-30)) for name, size in least.items()
+    }
 
 
 def _projection(found: Marched, name: str, time: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -162,8 +176,9 @@ def _projection(found: Marched, name: str, time: np.ndarray, value: np.ndarray) 
         return at(found.projection[name])
     relative = np.zeros(len(time))
     for part in ("norm", "overlap"):
-        size = np.max(np.abs(found.records[-1].values[part].mean(axis=0)), initial=0.0)
-        if size > 0:
+        mean, error = statistics.over_replicas(found.records[-1].values[part])
+        size = np.max(np.abs(mean), initial=0.0)
+        if size > NOISE * np.max(error, initial=0.0):  # an overlap that vanishes moves nothing
             gap = found.projection[part].reshape(len(found.projection[part]), -1).max(axis=1, initial=0.0)
             relative = np.maximum(relative, at(gap) / size)
     return np.abs(value) * relative.reshape(-1, *[1] * (value.ndim - 1))
@@ -182,12 +197,15 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
 
     def seen(nodes: Nodes, order: int, at: Any, without: bool) -> dict[str, np.ndarray]:
         """At the mean, or at the mean without the replica whose points are used: (replicas, times)."""
-        moments = []
-        for name in ("fresh_norm", "fresh_overlap"):
-            copies = limits[name][order][:, at].swapaxes(0, 1)
-            mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
-            moments.append((count * mean - copies) / (count - 1) if without else mean)
-        averages = observe(system.problem, nodes, moments[0], moments[1], system.metrics)
+        moments = {}
+        for name in ("fresh_norm", "fresh_overlap", "overlap", "intercept"):
+            if name in limits:
+                copies = limits[name][order][:, at].swapaxes(0, 1)
+                mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
+                moments[name] = (count * mean - copies) / (count - 1) if without else mean
+        classes = place(system.problem, moments["overlap"], moments.get("intercept"))
+        second = moments["fresh_norm"], moments["fresh_overlap"]
+        averages = observe(system.problem, nodes, *second, system.metrics, classes)
         return {name: value.T for name, value in averages.items()}
 
     def carried(gap: np.ndarray) -> np.ndarray:
@@ -203,7 +221,7 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
     shift = {name: 0.0 for name in value}
     size = 2 ** int(np.log2(max(min(2 * found.samples, MOST_NODES), FEWEST_NODES)))
     if size > M:
-        nodes = _more_nodes(system.problem, size, count, seed)
+        nodes = _more_nodes(system, size, count, seed)
         more = seen(nodes, 0, some, False)
         shift = {name: more[name] - value[name][:, some] for name in value}
     out = {}
@@ -215,24 +233,24 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
 
 def _own_nodes(found: Marched) -> Nodes:
     """The samples (w_0, w*, z) of another replica: a replica's weights know its own."""
-    inverse, (_, m, k, _) = np.asarray(found.system.groups.teacher_inverse), found.system.shape
+    teacher, (_, m, k, _) = np.asarray(found.system.groups.test_teacher), found.system.shape
 
     def make() -> Nodes:
         basis = np.concatenate([np.asarray(start.basis[:, : m + k, :MOST_NODES], np.float64) for start in found.starts])
         z = np.concatenate([np.asarray(start.z[:, :MOST_NODES], np.float64) for start in found.starts])
-        teacher = np.linalg.pinv(inverse, hermitian=True)
-        return Nodes.of(np.roll(basis, 1, axis=0).swapaxes(1, 2), np.roll(z, 1, axis=0), teacher).rounded()
+        sound = np.linalg.pinv(np.linalg.pinv(teacher, hermitian=True), hermitian=True) if k else teacher
+        return Nodes.of(np.roll(basis, 1, axis=0).swapaxes(1, 2), np.roll(z, 1, axis=0), sound).rounded()
 
-    return shared(lambda: ("own nodes", identity_of(found.starts), values_of(inverse)), make)
+    return shared(lambda: ("own nodes", identity_of(found.starts), values_of(teacher)), make)
 
 
-def _more_nodes(problem: Problem, size: int, replicas: int, seed: int) -> Nodes:
-    m, k = problem.width, problem.k
+def _more_nodes(system: System, size: int, replicas: int, seed: int) -> Nodes:
+    problem, teacher = system.problem, np.asarray(system.groups.test_teacher)
 
     def key() -> Hashable:
-        return "nodes", size, replicas, seed, m, k, values_of((problem.noise_law, problem.gram()[m:, m:]))
+        return "nodes", size, replicas, seed, problem.width, problem.k, values_of((problem.noise_law, teacher))
 
-    return shared(key, lambda: make_nodes(problem, size, replicas, seed, quickly).rounded())
+    return shared(key, lambda: make_nodes(problem, size, replicas, seed, quickly, teacher).rounded())
 
 
 def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
@@ -261,19 +279,27 @@ def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
 
 
 def draws(found: Marched, times: np.ndarray) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
-    """θ, θ*, r, r* and z at the snapshots, all replicas side by side: (snapshot, draw, unit)."""
+    """θ, θ*, r, r* and z at the snapshots, all replicas side by side: (snapshot, draw, unit).
+
+    Of the weights as many of every group as its share of the coordinates asks for.
+    """
     kept = found.records[0].draws
     if not kept:
         return {}, {}
-    steps = sorted(kept)
+    steps, system = sorted(kept), found.system
+    counts = system.problem.data.table().counts(system.samples)
+    group = np.repeat(np.arange(len(counts)), counts)
 
     def flat(values: np.ndarray) -> np.ndarray:
-        """(replicas, …, units, draws) → (replicas × draws, units)."""
-        moved = np.moveaxis(np.asarray(values, dtype=np.float64), -2, -1)
+        """(replicas, units, draws) → (replicas × draws, units); of weights (replicas, groups, units, draws)."""
+        values = np.asarray(values, dtype=np.float64)
+        if values.ndim == 4:
+            values = np.moveaxis(values[:, group, :, np.arange(len(group))], 0, -1)
+        moved = np.moveaxis(values, -2, -1)
         return moved.reshape(-1, moved.shape[-1])
 
     out = {name: np.stack([flat(kept[i][name]) for i in steps]) for name in ("theta", "r")}
-    if found.system.problem.k:
+    if system.problem.k:
         out |= {name: flat(kept[steps[0]][name]) for name in ("theta_star", "r_star")}
     out["z"] = np.asarray(kept[steps[0]]["z"], dtype=np.float64).reshape(-1)
     return {name: Variable(dims(name), values) for name, values in out.items()}, {"snapshot": times[steps]}

@@ -11,10 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from ..problem import observables
+from ..problem.shift import moved, place
 from . import data_side
 from .data_side import DataState
 from .metrics import SOFT
 from .system import Start, Step, System
+from .weight_side import View
 
 CHUNK = 250
 """Steps in one compiled call; progress, Ctrl-C and divergence are seen between calls."""
@@ -27,27 +29,47 @@ class State(NamedTuple):
 
     data: DataState
     weights: Any
+    intercept: Any = None
+    """β, (m,), where the student has one."""
 
 
 def init(system: System, start: Start) -> State:
     """Before step 0."""
-    return State(data_side.init(system, start), system.weights.init(system, start))
+    intercept = jnp.zeros(system.problem.width, jnp.float64) if system.problem.bias else None
+    return State(data_side.init(system, start), system.weights.init(system, start), intercept)
+
+
+def _star(system: System, view: View) -> Any:
+    """C_θ^q(i, *), (g, m, k)."""
+    return jnp.einsum("gab,gcb->gac", view.along, system.groups.root[:, system.problem.width :])
+
+
+def _moved(system: System, start: Start, state: State, view: View) -> Any:
+    """w_i and what moves its class: b_c + β."""
+    overlap = jnp.einsum("g,gab->ab", system.groups.share, _star(system, view))
+    return moved(system.problem, place(system.problem, overlap, state.intercept), start.z, view.w)
 
 
 def step(system: System, start: Start, state: State, x: Step) -> tuple[State, dict[str, Any]]:
     """Step i of data and weights, and what is recorded of it."""
-    groups, m = system.groups, system.problem.width
+    groups = system.groups
     view = system.weights.view(system, x, start, state.weights, state.data.forces)
-    data, averages, seen = data_side.step(system, x, start, state.data, view.rho, view.w, view.f)
+    w = _moved(system, start, state, view)
+    data, averages, seen = data_side.step(system, x, start, state.data, view.rho, w, view.f)
     weights = system.weights.advance(system, x, start, state.weights, view, averages)
-    star = jnp.einsum("gab,gcb->gac", view.along, groups.root[:, m:])
-    weight = groups.share * groups.variance
+    intercept, star = state.intercept, _star(system, view)
+    if intercept is not None:
+        seen["intercept"] = intercept
+        intercept = intercept - x.dt * averages.push.level
+    weight = groups.share * groups.tested
     seen |= {
         "norm": jnp.einsum("g,gab->ab", groups.share, view.norm),
         "overlap": jnp.einsum("g,gab->ab", groups.share, star),
         "fresh_norm": jnp.einsum("g,gab->ab", weight, view.norm),
         "fresh_overlap": jnp.einsum("g,gab->ab", weight, star),
     }
+    if len(groups.share) > 1:
+        seen |= {"norm_by_group": view.norm, "overlap_by_group": star}
     if system.weight_metrics:
         theta, theta_star = system.weights.draw(system, start, state.weights, view)
         for name, fn in system.weight_metrics:
@@ -55,7 +77,7 @@ def step(system: System, start: Start, state: State, x: Step) -> tuple[State, di
             seen[name] = jnp.dot(groups.share, jnp.mean(each, axis=-1).astype(jnp.float64))
     if system.kernels:
         seen |= {"own": view.own, "rest": view.rest, "along": view.along}
-    return State(data, weights), seen
+    return State(data, weights, intercept), seen
 
 
 def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
@@ -69,6 +91,9 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
     out: dict[str, tuple[tuple[int, ...], Any]] = {name: ((), double) for name in scalars}
     out |= {name: ((m, m), double) for name in ("Gamma", "norm", "fresh_norm")}
     out |= {name: ((m, k), double) for name in ("overlap", "fresh_overlap")}
+    out |= {"intercept": ((m,), double)} if system.problem.bias else {}
+    if g > 1:
+        out |= {"norm_by_group": ((g, m, m), double), "overlap_by_group": ((g, m, k), double)}
     if system.kernels:
         out |= {"response": ((n, m, m), double), "equal": ((m, m), double), "own": ((g, n, m, m), double)}
         out |= {"rest": ((g, m, M), system.dtype), "along": ((g, m, m + k), double)}
@@ -79,7 +104,7 @@ def peek(system: System, start: Start, state: State, x: Step) -> dict[str, Any]:
     """Draws of θ, θ*, r, r* and z at step i, (g, units, M) and (units, M); the state is not moved."""
     view = system.weights.view(system, x, start, state.weights, state.data.forces)
     theta, theta_star = system.weights.draw(system, start, state.weights, view)
-    r = view.w - view.f / jnp.asarray(system.problem.sample_ratio, system.dtype)
+    r = _moved(system, start, state, view) - view.f / jnp.asarray(system.problem.sample_ratio, system.dtype)
     return {
         "theta": theta,
         "theta_star": theta_star,

@@ -4,6 +4,7 @@
 a coarser one adds them up, so that grids of different steps see the same noise. `mix` is a fixed orthogonal map Q of
 the samples: ΔU = Q F/√δ has exactly the sample covariance of F at all pairs of times, is Gaussian since every entry is
 a sum over all samples, and needs no factor of a covariance. Only Q is applied, never Qᵀ: no reaction term appears.
+Groups of coordinates have independent noise: Q_q = Q S_q with random signs S_q of their own.
 """
 
 import math
@@ -32,27 +33,31 @@ def draw(problem: Problem, groups: Groups, samples: int, seed: int, dtype: str, 
     from scipy.special import ndtri
 
     m, k, g = problem.width, problem.k, len(groups.share)
-    size = g * (m + k)
+    size = m + k + groups.unseen.shape[1]
     rng = np.random.default_rng(seed)
     uniform = np.clip(quickly(samples, size + 2, rng), 1e-12, 1 - 1e-12)
     own, for_weights, for_noise = words(seed, 3)
     noise_key = jax.random.wrap_key_data(for_noise)
     z = np.asarray(problem.noise_law.spread_out(uniform[:, size:], noise_key), dtype=np.float64)
     basis, z = orthonormal_basis(problem, ndtri(uniform[:, :size]).T, z, np)
-    signs = 1.0 - 2.0 * rng.integers(0, 2, (ROLES, g, ROUNDS + 1, samples), dtype=np.int8)
+    signs = 1.0 - 2.0 * rng.integers(0, 2, (ROLES, g + ROUNDS, samples), dtype=np.int8)
+    within = 1.0 - 2.0 * rng.integers(0, 2, (rows_within(groups), samples), dtype=np.int8)
     start = np.zeros((g, m + k, samples if weights else 0))
     if weights:
         keys = jax.random.split(jax.random.wrap_key_data(for_weights), g)
         start = np.stack([coordinates(problem, key, samples, np) for key in keys])
-    r_star = teacher_rows(groups, m) @ basis[:size]
-    return Start(*(part.astype(dtype) for part in (basis, z, r_star, start, signs)), key=own)
+    r_star = teacher_rows(groups, m, np) @ basis[:size]
+    return Start(*(part.astype(dtype) for part in (basis, z, r_star, start, signs, within)), key=own)
 
 
-def teacher_rows(groups: Groups, m: int) -> Any:
-    """w* as a combination of the coordinates of (w_0, w*): (k, g (m+k))."""
-    size = (groups.share * groups.variance) ** 0.5
-    rows = (size[:, None, None] * groups.root[:, m:]).transpose(1, 0, 2)
-    return rows.reshape(rows.shape[0], rows.shape[1] * rows.shape[2])
+def rows_within(groups: Groups) -> int:
+    """Of `Start.within`."""
+    return len(groups.seen) if len(groups.share) > 1 else 0
+
+
+def teacher_rows(groups: Groups, m: int, xp: Any) -> Any:
+    """w* as a combination of the first rows of the basis: (k, m+k+u)."""
+    return xp.concatenate([groups.seen[m:], groups.unseen], axis=1)
 
 
 def coordinates(problem: Problem, key: Any, count: int, xp: Any) -> Any:
@@ -89,16 +94,42 @@ def _cosines(size: int) -> np.ndarray:
     return table
 
 
-def mix(sign: Any, x: Any) -> Any:
-    """Q x along the last axis."""
+def mix(signs: Any, x: Any) -> Any:
+    """Q_q x_q along the last axis for every group, (g, m, M); x may be the same for all of them, (1, m, M)."""
+    groups = len(signs) - ROUNDS
+    return jax.vmap(lambda one: _spread(signs[groups:], one))(signs[:groups, None] * x)
+
+
+def mix_together(signs: Any, x: Any) -> Any:
+    """Σ_q Q_q x_q, (m, M), at the price of one mixing: the Q_q differ in their first signs alone."""
+    groups = len(signs) - ROUNDS
+    signed = signs[:groups, None] * x
+    # a product with ones: a plain sum over the first axis would stride through memory
+    total = signed[0] if groups == 1 else jnp.einsum("g,gas->as", jnp.ones(groups, x.dtype), signed)
+    return _spread(signs[groups:], total)
+
+
+def mix_combined(signs: Any, coefficients: Any, vectors: Any) -> Any:
+    """Σ_q Q_q Σ_v coefficients[q, :, v] vectors[v], (m, M): `mix_together` of what few vectors, (v, M), combine to.
+
+    The signs of the groups are combined in place of the vectors, so that nothing has the size of all groups.
+    """
+    g, m, count = coefficients.shape
+    combined = (coefficients.transpose(1, 2, 0).reshape(m * count, g) @ signs[:g]).reshape(m, count, -1)
+    return _spread(signs[g:], jnp.sum(combined * vectors, axis=1))
+
+
+def _spread(signs: Any, x: Any) -> Any:
+    """Cosines along rows and columns of the samples, then signs; ROUNDS times."""
     samples = x.shape[-1]
     rows = 2 ** (int(math.log2(samples)) // 2)
     columns = samples // rows
     left, right = (jnp.asarray(_cosines(size), x.dtype) for size in (rows, columns))
     for turn in range(ROUNDS):
-        square = (x * sign[turn].astype(x.dtype)).reshape(*x.shape[:-1], rows, columns)
+        square = x.reshape(*x.shape[:-1], rows, columns)
         x = jnp.einsum("...ij,lj->...il", jnp.einsum("ki,...ij->...kj", left, square), right).reshape(x.shape)
-    return x * sign[ROUNDS].astype(x.dtype)
+        x = x * signs[turn].astype(x.dtype)
+    return x
 
 
 def off(basis: Any, x: Any) -> Any:

@@ -15,7 +15,8 @@ from ..problem import Problem
 from . import memory
 from .memory import Dense, Memory, Moments
 from .noise import STRIDES
-from .system import Step
+from .system import Step, System
+from .weight_side import Particles
 
 DEFAULT_STEP = 0.05
 """γ where the user names none: as in the paper's experiment; smaller where the problem is stiff."""
@@ -155,7 +156,7 @@ def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes:
     if algorithm.discrete or not algorithm.independent:
         return Moments(memory.ladder(times[-1], step, fastest=2.0), memory.ALTERNATING)
     gamma, stiff = slopes
-    spectrum = marchenko_pastur(float(problem.sample_ratio), 1.0).nodes
+    spectrum = np.outer(problem.data.table().variance, marchenko_pastur(float(problem.sample_ratio), 1.0).nodes).ravel()
     values = np.linalg.eigvals(spectrum[:, None, None] * gamma + stiff)
     fastest = float(np.max(np.abs(values.imag)))
     pairs: tuple[tuple[float, float], ...] = ()
@@ -179,11 +180,13 @@ def dense(times: np.ndarray) -> Dense:
     return Dense(32 * math.ceil((len(times) + 1) / 32))
 
 
-def tile(problem: Problem, kept: Memory, particles: bool, samples: int, replicas: int) -> int:
+def tile(system: System, replicas: int) -> int:
     """Replicas in one compiled call: as many as the cache holds on a CPU, all of them elsewhere."""
     if jax.default_backend() != "cpu":
         return replicas
-    size = (kept.size * problem.width) ** 2 * samples * 4 * (1 + particles)
+    (g, m, _, samples), n, particles = system.shape, system.memory.size, isinstance(system.weights, Particles)
+    more = (g - 1) * m * (2 * n if particles else 1)  # of further groups: a vector, or the past of particles
+    size = ((n * m) ** 2 * (1 + particles) + more) * samples * 4
     fitting = max(1, TILE // size)
     return max(b for b in range(1, replicas + 1) if replicas % b == 0 and b <= fitting)
 

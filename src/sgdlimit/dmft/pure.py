@@ -12,7 +12,7 @@ from . import march, memory, noise, planning
 from .data_side import Tangents
 from .integrator import Explicit, Implicit
 from .metrics import INTERNAL
-from .system import Start, System, one_group
+from .system import Start, System, groups_of
 from .weight_side import Linear, Particles
 
 
@@ -37,7 +37,7 @@ def curves(
     factors = memory.ALTERNATING if algorithm.discrete else ()
     kept = memory.Moments(memory.ladder(grid[-1], float(np.min(np.diff(grid)))), factors)
     system = System(
-        problem, algorithm, one_group(problem), samples,
+        problem, algorithm, groups_of(problem), samples,
         memory=kept, weights=Linear() if linear else Particles(), tangents=Tangents(),
         rule=Explicit() if algorithm.discrete else Implicit(), dtype=dtype,
     )  # fmt: skip
@@ -50,14 +50,16 @@ def _start(system: System, key: Any) -> Start:
     """What `noise.draw` draws on the host, with jax's own random numbers."""
     problem, (g, m, k, M) = system.problem, system.shape
     z_key, normal_key, sign_key, weight_key, own = jax.random.split(key, 5)
-    raw = jax.random.normal(normal_key, (g * (m + k), M), jnp.float64)
+    size, inner = m + k + system.groups.unseen.shape[1], noise.rows_within(system.groups)
+    raw = jax.random.normal(normal_key, (size, M), jnp.float64)
     z = problem.sample_noise(z_key, M).astype(jnp.float64)
     basis, z = noise.orthonormal_basis(problem, raw, z, jnp)
     parts = (
         basis,
         z,
-        noise.teacher_rows(system.groups, m) @ basis[: g * (m + k)],
+        noise.teacher_rows(system.groups, m, jnp) @ basis[:size],
         jnp.stack([noise.coordinates(problem, one, M, jnp) for one in jax.random.split(weight_key, g)]),
-        jax.random.rademacher(sign_key, (noise.ROLES, g, noise.ROUNDS + 1, M), jnp.float64),
+        jax.random.rademacher(sign_key, (noise.ROLES, g + noise.ROUNDS, M), jnp.float64),
+        jax.random.rademacher(jax.random.fold_in(sign_key, 1), (inner, M), jnp.float64),
     )
     return Start(*(part.astype(system.dtype) for part in parts), key=own)

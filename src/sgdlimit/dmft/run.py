@@ -14,7 +14,7 @@ from . import march
 from .planning import Level
 from .system import Start, System
 
-CHECKED = ("train_loss", "train_error", "norm", "overlap", "Gamma")
+CHECKED = ("train_loss", "train_error", "norm", "overlap", "intercept", "Gamma")
 """What must stay finite; a user's own metric may be what it likes."""
 
 

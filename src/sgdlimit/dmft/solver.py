@@ -17,7 +17,8 @@ from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, ToleranceWarning, UnreliableWarning, real, reject, seed_number, whole
 from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
-from ..problem import Problem, fields
+from ..problem import DataLaw, Problem, fields
+from ..problem.data import tested, warn_of_rank
 from ..problem.problem import check_start
 from ..results import Solution
 from ..results.checkpoint import Checkpoint, identity
@@ -54,6 +55,7 @@ def solve(
     snapshots: Any = None,
     metrics: Mapping[str, Callable[..., Any]] | None = None,
     weight_metrics: Mapping[str, Callable[..., Any]] | None = None,
+    test_data: DataLaw | None = None,
     method: str = "march",
     dtype: str = "float32",
     damping: float = 0.8,
@@ -91,6 +93,8 @@ def solve(
         moments, more of them, or dense, whichever keeps the projection error small.
     kernels: also return C_theta, R_theta, R_ell and Gamma. snapshots: times at which draws of θ and r are returned.
     metrics: further averages by name, ψ(r, r_star, z): `train_name`, `test_name`. weight_metrics: ψ(theta, theta_star).
+    test_data: law of the samples of a test, where it is another than `problem.data`: the same groups of coordinates
+        with other variances (covariate shift).
     method: 'march', or 'fixed-point', the paper's iteration over the whole window with `damping` and `iterations`, a
         reference without stages: tol, max_seconds and checkpoint say nothing to it.
     dtype: of the samples; small arrays are double precision.
@@ -101,11 +105,12 @@ def solve(
     iterations = whole("iterations", iterations, least=1, why="it must be a whole number ≥ 1")
     words = {"response": response, "memory": memory, "dtype": dtype}
     check_choices(problem, algorithm, extrapolate, kernels, words | {"method": method})
+    warn_of_rank(problem.data, problem.data.levels)
     ask = asked(
         problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=max_seconds, max_bytes=max_bytes, dt=dt,
         checkpoint=checkpoint, times=times, samples=samples, seed=seed, replicas=replicas, words=words,
         extrapolate=extrapolate is not False and method == "march", kernels=kernels and method == "march",
-        snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics, progress=progress,
+        snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics, test_data=test_data, progress=progress,
     )  # fmt: skip
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         if method == "fixed-point":
@@ -139,6 +144,8 @@ def solve(
         "replicas": replicas, "extrapolate": extrapolate is not False and len(found.records) > 1, "response": response,
         "memory": type(found.system.memory).__name__.lower(), "functions": found.system.memory.size, "dtype": dtype,
     }  # fmt: skip
+    if test_data is not None:
+        options["test_data"] = test_data
     diagnostics = diagnose(found) | {
         "stages": outcome.stages, "halvings": stage.work.halvings,
         "errors": {name: error._asdict() for name, error in labelled.errors.items()},
@@ -172,7 +179,7 @@ def plan(
     ask = asked(
         problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=None, max_bytes=None, dt=None,
         checkpoint=None, times=times, samples=None, seed=seed, replicas=replicas, extrapolate=True, words=words,
-        kernels=False, snapshots=None, metrics=None, weight_metrics=None, progress=progress,
+        kernels=False, snapshots=None, metrics=None, weight_metrics=None, test_data=None, progress=progress,
     )  # fmt: skip
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         return stages.foresee(ask)
@@ -198,7 +205,7 @@ def checked(ask: Ask, stage: Stage) -> Quality:
     return quality + further
 
 
-OPTIONS = ("tol", "variables", "dt", "times", "samples", "extrapolate", "words", "kernels", "snapshots")
+OPTIONS = ("tol", "variables", "dt", "times", "samples", "extrapolate", "words", "kernels", "snapshots", "test_data")
 """Arguments that a checkpoint must share."""
 
 
@@ -249,7 +256,8 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
     kept = Checkpoint(given["checkpoint"], owner)
     return Ask(
         problem, algorithm, t_max, given["times"], dt, samples, seed_number(given["seed"]), replicas,
-        given["extrapolate"], given["words"], given["kernels"], given["snapshots"], on_samples, on_weights,
+        given["extrapolate"], given["words"], given["kernels"], tested(problem.data, given["test_data"]),
+        given["snapshots"], on_samples, on_weights,
         pace=look(problem, algorithm, last), linear=fields.linear_drift(problem, last),
         tol=tol or stages.DEFAULT_TOLERANCE, promised=tol is not None or (dt is None and samples is None),
         variables=_judged(problem, given["variables"], on_samples, on_weights), kept=kept,
@@ -259,7 +267,8 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
 
 def _judged(problem: Problem, names: Any, on_samples: Any, on_weights: Any) -> tuple[str, ...]:
     """Curves that must meet the tolerance."""
-    usual = [name for name in COMPARABLE if name != "overlap" or problem.k]
+    absent = ("overlap",) * (not problem.k) + ("intercept",) * (not problem.bias)
+    usual = [name for name in COMPARABLE if name not in absent]
     if names is None:
         return tuple(usual)
     names = [names] if isinstance(names, str) else list(names)

@@ -16,6 +16,7 @@ import numpy as np
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share
 from ..problem import Problem
+from ..problem.data import Table
 from ..results.checkpoint import Checkpoint
 from . import drive, estimate, memory, planning
 from .checks import PART, Pace, bytes_of, check_draws, check_step, fitting
@@ -25,7 +26,7 @@ from .estimate import Labelled
 from .integrator import Explicit, Implicit
 from .memory import Memory
 from .references import Paper
-from .system import System, one_group
+from .system import System, groups_of
 from .weight_side import Linear, Particles
 
 DEFAULT_TOLERANCE = 1e-2
@@ -74,6 +75,8 @@ class Ask:
     words: dict[str, str]
     """response, memory, dtype."""
     kernels: bool
+    tested: Table | None
+    """Groups of the fresh samples of a test, where their law is another."""
     snapshots: Any
     metrics: Any
     weight_metrics: Any
@@ -102,7 +105,7 @@ class Ask:
         """One march of so many samples."""
         check_draws(self.algorithm, self.problem, count, steps.times)
         return System(
-            self.problem, self.algorithm, one_group(self.problem), count,
+            self.problem, self.algorithm, groups_of(self.problem, self.tested), count,
             memory=planning.dense(steps.times), weights=Linear() if self.linear else Particles(),
             tangents=Tangents() if self.words["response"] == "exact" else Paper(),
             rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.words["dtype"],

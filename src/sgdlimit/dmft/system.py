@@ -10,12 +10,16 @@ from .._linalg import root_of
 from .._tree import static, tree
 from ..algorithms import Algorithm
 from ..problem import Problem
+from ..problem.data import Table
 from .integrator import Rule
 from .memory import Memory
 
 
 class Groups(NamedTuple):
-    """Coordinates of the weights in groups q of equal variance in the data; one group for iid entries."""
+    """Coordinates of the weights in groups q of equal variance in the data; one group for iid entries.
+
+    A sample reads group q through unit normals n_q: (w_0, w*) = Σ_q √(p_q s_q) root_q n_q, but for what no x tells.
+    """
 
     share: Any
     """p_q, (g,), summing to 1."""
@@ -23,21 +27,39 @@ class Groups(NamedTuple):
     """s_q, (g,): the data's variance along the group's coordinates, in units of 1/d."""
     root: Any
     """(g, m+k, m+k): (θ⁰, θ*) = root · start, start of unit second moments."""
-    live: Any
-    """(g, m+k, m+k): projector on the directions of `start` that (θ⁰, θ*) has."""
+    seen: Any
+    """(m+k, m+k): (w_0, w*) = seen · coordinates, which are unit normals too, but for what no x tells."""
+    across: Any
+    """(g, m+k, m+k): coordinates = Σ_q across_q n_q; of one group, the projector on the directions that it has."""
+    unseen: Any
+    """(k, u): what no x tells of w* is unseen · unit normals; u = 0 where there is nothing."""
     teacher_inverse: Any
     """(k, k): pseudo-inverse of C_w(*, *) = Σ_q p_q s_q E[θ* θ*ᵀ]."""
+    tested: Any
+    """(g,): variance of the fresh samples of a test along the group's coordinates; s_q unless said otherwise."""
+    test_teacher: Any
+    """(k, k): second moments of w* of those samples."""
 
 
-def one_group(problem: Problem) -> Groups:
-    """iid entries: all coordinates alike."""
-    m = problem.width
-    gram = problem.gram()
-    root = root_of(gram)
-    live = np.linalg.pinv(root, rcond=1e-8, hermitian=True) @ root
+def groups_of(problem: Problem, tested: Table | None = None) -> Groups:
+    """The groups of the problem's law of data; `tested`: of the samples of a test, where their law is another."""
+    m, table = problem.width, problem.data.table()
+    tested = table if tested is None else tested
+    size = np.sqrt(table.share * table.variance)[:, None, None]
+    factor = np.ones((len(size), m + problem.k, 1))
+    factor[:, m:] = table.factor[:, None, None]
+    root = factor * root_of(problem.gram())
+    gram = problem.sample_gram(table._replace(unseen=0.0))
+    seen = root_of(gram)
+    across = size * (np.linalg.pinv(seen, rcond=1e-8, hermitian=True) @ root)
     inverse = np.linalg.pinv(gram[m:, m:], hermitian=True) if problem.k else np.zeros((0, 0))
-    one = np.ones(1)
-    return Groups(one, one, root[None], live[None], inverse)
+    unseen = np.zeros((problem.k, 0))
+    if table.unseen and problem.k:
+        unseen = np.sqrt(table.unseen) * root_of(problem.gram()[m:, m:])
+    return Groups(
+        table.share, table.variance, root, seen, across, unseen, inverse,
+        tested.variance, problem.sample_gram(tested)[m:, m:],
+    )  # fmt: skip
 
 
 @final
@@ -92,13 +114,17 @@ class Start(NamedTuple):
     """What one replica draws before its first step, and keeps."""
 
     basis: Any
-    """(q, M), orthonormal over the samples: coordinates of (w_0, w*) group by group, then 1 and z where it varies."""
+    """(q, M), orthonormal over the samples: coordinates of (w_0, w*), of what no x tells, then 1 and z if it varies."""
     z: Any
     r_star: Any
     """(k, M)."""
     coordinates: Any
     """(g, m+k, M): `start` of drawn weights (θ⁰, θ*) = root · start, unit second moments on the live directions."""
     signs: Any
-    """Of the mixings, (roles, g, rounds + 1, M): of fresh samples, of the weights' noise, of draws."""
+    """Of the mixings, (roles, g + rounds, M): of fresh samples, of the weights' noise, of draws. A group has its own
+    first signs, the rest is common."""
+    within: Any
+    """(m+k, M): signs; mixed with those of a group, the unit normals n_q through which samples read it, beside
+    `coordinates`. None, (0, M), for one group, which has no others."""
     key: Any
     """Of the increments."""

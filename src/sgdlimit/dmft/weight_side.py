@@ -3,7 +3,8 @@
     θ_{i+1} = θ_i − γ_i [h_i(θ_i) + s (Γ_i θ_i + Σ_{j<i} 𝓡(i,j) θ_j + R*_i θ*)] + √s ΔU_i,
     Cov(ΔU_i, ΔU_j) = E[F_i F_jᵀ]/δ
 
-for every group of coordinates, s its variance in the data (1 for iid entries). `Linear`: h = Λ_t θ, and everything is
+for every group of coordinates, s its variance in the data (1 for iid entries). The class means of a mixture add
+Σ_j E[ℓ_i means[c, j]] a_j to the bracket, a_j being θ*. `Linear`: h = Λ_t θ, and everything is
 linear algebra: θ_i = a_i·start + √(s/δ) Q f_i with f_i = Σ_j R_θ(i,j) F_j. `Particles`: any h, by particles.
 A weight side gives, before a step, R_θ and the fresh pre-activation w; `advance` takes the data's averages to the next.
 """
@@ -66,12 +67,38 @@ class WeightSide(abc.ABC):
 
 
 def _fresh(system: System, start: Start, along: Any, rest: Any) -> Any:
-    """w = Σ_q √(p_q s_q) (a^q · coordinates + Q_q rest^q), what Q leaves being orthogonal to all that is known."""
-    groups, (g, m, k, _) = system.groups, system.shape
-    size = jnp.sqrt(groups.share * groups.variance)[:, None, None]
-    wide = (size * along).transpose(1, 0, 2).reshape(m, g * (m + k)).astype(system.dtype)
-    mixed = jax.vmap(noise.mix)(start.signs[0], size.astype(system.dtype) * rest)
-    return wide @ start.basis[: g * (m + k)] + noise.off(start.basis, jnp.sum(mixed, axis=0))
+    """w = Σ_q √(p_q s_q) (a^q n_q + Q_q rest^q), what Q leaves being orthogonal to all that is known."""
+    groups, dtype = system.groups, system.dtype
+    left = jnp.sqrt(groups.share * groups.variance)[:, None, None].astype(dtype) * rest
+    known, within = _split(system, along)
+    if within is not None:
+        left = left + jnp.einsum("gab,bs->gas", within.astype(dtype), start.within)
+    return _with_known(system, start, known, noise.mix_together(start.signs[0], left))
+
+
+def _with_known(system: System, start: Start, known: Any, mixed: Any) -> Any:
+    """What is known of w, (m, m+k) of the coordinates of (w_0, w*), and noise that is orthogonal to it."""
+    rows = start.basis[: system.problem.width + system.problem.k]
+    return known.astype(system.dtype) @ rows + noise.off(start.basis, mixed)
+
+
+def _split(system: System, along: Any) -> tuple[Any, Any]:
+    """Σ_q √(p_q s_q) a^q n_q as what the coordinates of (w_0, w*) tell, and the coefficients (g, m, m+k) of the rest.
+
+    The rest is a vector as any other under Q_q. One group has none.
+    """
+    groups, g = system.groups, system.shape[0]
+    own = jnp.sqrt(groups.share * groups.variance)[:, None, None] * along
+    if g == 1:
+        return own[0], None
+    known = _known(system, along)
+    return known, own - jnp.einsum("ab,gbc->gac", known, groups.across)
+
+
+def _known(system: System, along: Any) -> Any:
+    """E[w coordinatesᵀ] = Σ_q √(p_q s_q) a^q across_qᵀ, (m, m+k)."""
+    groups = system.groups
+    return jnp.einsum("g,gab,gcb->ac", jnp.sqrt(groups.share * groups.variance), along, groups.across)
 
 
 def _together(system: System, rho: Any) -> Any:
@@ -110,6 +137,8 @@ class LinearState(NamedTuple):
     """Moments of R_θ^q(l, j) in both arguments, (g, n, m, n, m)."""
     along: Any
     """a^q, (g, m, m+k)."""
+    past: Any = None
+    """Moments of a^q_j, (g, n, m, m+k), of more groups than one."""
 
 
 @final
@@ -121,45 +150,73 @@ class Linear(WeightSide):
 
     def init(self, system: System, start: Start) -> LinearState:
         """θ_0 = θ⁰."""
-        (g, m, _, _), n = system.shape, system.memory.size
+        (g, m, k, _), n = system.shape, system.memory.size
         return LinearState(
             Y=jnp.zeros((g, n, m, m), jnp.float64),
             N=jnp.zeros((g, n, m, n, m), jnp.float64),
             along=system.groups.root[:, :m],
+            past=jnp.zeros((g, n, m, m + k), jnp.float64) if g > 1 else None,
         )
 
     def view(self, system: System, step: Step, start: Start, state: LinearState, forces: Any) -> View:
         """θ_i = a_i·start + √(s/δ) Q f_i."""
-        groups, M, dtype = system.groups, system.samples, system.dtype
+        groups, (g, _, _, M), dtype = system.groups, system.shape, system.dtype
         rho = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.Y)
-        past = jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), forces)
         size = groups.variance / system.problem.sample_ratio
+        past = jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), forces)
+        rest = jnp.sqrt(size).astype(dtype)[:, None, None] * past
+        if g > 1:  # past and rest are then not computed, unless draws or kernels ask for them
+            together, norm, w = _together(system, rho), *self._of_groups(system, start, state, forces, rho)
+            return View(together, rho, rest, w, combine(together.astype(dtype), forces), norm, state.along)
         norm = jnp.einsum("gas,gbs->gab", past, past).astype(jnp.float64) / M
         norm = size[:, None, None] * norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
-        rest = jnp.sqrt(size).astype(dtype)[:, None, None] * past
         w = _fresh(system, start, state.along, rest)
         f = jnp.einsum("g,gas->as", (groups.share * groups.variance).astype(dtype), past)
         return View(_together(system, rho), rho, rest, w, f, norm, state.along)
+
+    def _of_groups(self, system: System, start: Start, state: LinearState, forces: Any, rho: Any) -> tuple[Any, Any]:
+        """C_θ^q(i, i) and w, from the few moments of the forces that every f^q is a combination of."""
+        groups, (g, m, _, M), n = system.groups, system.shape, system.memory.size
+        size = groups.variance / system.problem.sample_ratio
+        rows = jnp.sqrt(size)[:, None, None] * rho.transpose(0, 2, 1, 3).reshape(g, m, n * m)
+        flat = forces.reshape(n * m, M)
+        double = flat.astype(jnp.float64)  # the functions nearly cancel
+        norm = jnp.einsum("gax,gbx->gab", rows @ (double @ double.T / M), rows)
+        norm = norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
+        known, within = _split(system, state.along)
+        weight = jnp.sqrt(groups.share * groups.variance)[:, None, None]
+        coefficients = jnp.concatenate([weight * rows, within], axis=2).astype(system.dtype)
+        mixed = noise.mix_combined(start.signs[0], coefficients, jnp.concatenate([flat, start.within]))
+        return norm, _with_known(system, start, known, mixed)
 
     def advance(
         self, system: System, step: Step, start: Start, state: LinearState, view: View, averages: Averages
     ) -> LinearState:
         """`eq:dmft_disc_rhotheta` on average (`eq:R_theta`; in continuous time `eq:rho_theta`, `eq:rho_theta_planted`).
 
-        a' needs no response: by Gaussian integration by parts √(p s)(Γa + Σ𝓡a + R*…) = E[ℓ · coordinates].
+        a' of one group needs no response: by Gaussian integration by parts Γa + Σ𝓡a + R*… = E[ℓ · coordinates]. Of
+        several each has Γa + Σ𝓡a itself, and what then is left of E[ℓ · coordinates] is shared by all: an average for
+        each of them would have noise that adds up to a bias of g/M.
         """
-        groups, dt = system.groups, step.dt
+        groups, g, dt = system.groups, system.shape[0], step.dt
         before, after = system.rule.linear(system.problem, step.t, dt)
+        left, pull, past = averages.with_basis, 0.0, None
+        if g > 1:
+            remembered = jax.vmap(combine, in_axes=(None, 0))(averages.response, state.past)
+            own = jnp.einsum("oa,gab->gob", averages.gamma, state.along) + remembered
+            left, pull = left - _known(system, own), groups.variance[:, None, None] * own
+            past = jax.vmap(lambda old, new: system.memory.push(step.memory, old, new))(state.past, state.along)
         scale = jnp.sqrt(groups.variance / groups.share)[:, None, None]
-        pull = scale * jnp.einsum("gab,gbc->gac", averages.with_basis, groups.live)
+        pull = pull + scale * jnp.einsum("ab,gbc->gac", left, groups.across)
+        if (means := averages.push.means) is not None:  # E[a_j startᵀ] is that of θ*
+            pull = pull + jnp.einsum("ok,gkb->gob", means, groups.root[:, system.problem.width :])
         along = jnp.einsum("oa,gab->gob", after, jnp.einsum("oa,gab->gob", before, state.along) - dt * pull)
-        g = system.shape[0]
         steps = (jnp.broadcast_to(part, (g, *part.shape)) for part in (before, after))
-        return _respond(system, step, state, averages, *steps)._replace(along=along)
+        return _respond(system, step, state, averages, *steps)._replace(along=along, past=past)
 
     def draw(self, system: System, start: Start, state: LinearState, view: View) -> tuple[Any, Any]:
         """a·start + √(s/δ) Q f, with starts drawn from their law."""
-        mixed = jax.vmap(noise.mix)(start.signs[2], view.rest)
+        mixed = noise.mix(start.signs[2], view.rest)
         rest = jax.vmap(noise.off)(start.coordinates, mixed)
         theta = jnp.einsum("gab,gbs->gas", state.along.astype(system.dtype), start.coordinates) + rest
         return theta, _teacher(system, start)
@@ -243,12 +300,15 @@ class Particles(WeightSide):
         pull = jnp.einsum("oa,gas->gos", gamma, state.theta) + remembered
         pull = pull + jnp.einsum("ok,gks->gos", self._teacher_pull(system, averages, view, remembered, star), star)
         size = jnp.sqrt(groups.variance / system.problem.sample_ratio).astype(dtype)[:, None, None]
-        jump = size * jax.vmap(noise.mix, in_axes=(0, None))(start.signs[1], averages.force)
+        jump = size * noise.mix(start.signs[1], averages.force[None])
         jump = jax.vmap(noise.off)(self._fixed(start.coordinates), jump)
         variance = groups.variance.astype(dtype)[:, None, None]
         t = step.t.astype(dtype)
         move = jax.vmap(lambda theta, change: system.rule.move(system.problem, t, dt, theta, change))
-        theta, linear = move(state.theta, jump - dt * variance * pull)
+        pull = variance * pull
+        if (means := averages.push.means) is not None:
+            pull = pull + jnp.einsum("ok,gks->gos", means.astype(dtype), star)
+        theta, linear = move(state.theta, jump - dt * pull)
         push = jax.vmap(lambda past, new: memory.push(step.memory, past, new))
         slopes = jax.tree.map(lambda part: jnp.mean(part, axis=-1).astype(jnp.float64), linear)
         mean = _respond(system, step, state.mean, averages, slopes.before, slopes.after)
@@ -262,7 +322,7 @@ class Particles(WeightSide):
         groups, m, M = system.groups, system.problem.width, system.samples
         weight = groups.share * groups.variance
         root = groups.root[:, m:]
-        with_star = jnp.einsum("g,gab,gcb->ac", jnp.sqrt(weight), averages.with_basis, root)
+        with_star = averages.with_basis @ groups.seen[m:].T
         now = jnp.einsum("g,gab,gcb->ac", weight, view.along, root)
         before = jnp.einsum("g,gas,gcs->ac", weight.astype(system.dtype), remembered, star).astype(jnp.float64) / M
         pull = (with_star - averages.gamma @ now - before) @ groups.teacher_inverse

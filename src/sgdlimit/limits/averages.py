@@ -18,6 +18,7 @@ from .._random import keys
 from .._together import Layout, meet, shapes_of, stack, unjitted
 from ..problem import Normal, Problem, fields, observables
 from ..problem.laws import EntryLaw
+from ..problem.shift import NOWHERE, Place, Push, moved, push
 
 
 class Nodes(NamedTuple):
@@ -32,7 +33,7 @@ class Nodes(NamedTuple):
     teacher_root: Any
     """(k, k): w* = root · normals."""
     teacher_inverse: Any
-    """(k, k): pseudo-inverse of C_θ(*, *)."""
+    """(k, k): pseudo-inverse of E w*w*ᵀ."""
 
     @classmethod
     def of(cls, normals: Any, z: Any, teacher: Any) -> "Nodes":
@@ -110,30 +111,31 @@ def _points(
     return x, z, (1 + correction) / samples
 
 
-def _given_teacher(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any, Any]:
-    """w* (N, k), the mean of w given w* (N, m), and the root of its covariance (m, m)."""
+def _given_teacher(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place) -> tuple[Any, Any, Any]:
+    """w* (N, k), the mean of w given w* (N, m) with what moves its class, and the root of its covariance (m, m)."""
     m = Q.shape[0]
     dtype = nodes.normals.dtype
     w_star = nodes.normals[:, m:] @ nodes.teacher_root.T.astype(dtype)
     slope = c @ nodes.teacher_inverse
-    return w_star, w_star @ slope.T.astype(dtype), root(Q - slope @ c.T).T.astype(dtype)
+    mean = moved(problem, at, nodes.z, (w_star @ slope.T.astype(dtype)).T).T
+    return w_star, mean, root(Q - slope @ c.T).T.astype(dtype)
 
 
-def _samples(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
-    """w (N, m) and w* (N, k), jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c."""
-    w_star, mean, spread = _given_teacher(nodes, Q, c)
+def _samples(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place) -> tuple[Any, Any]:
+    """w (N, m) and w* (N, k), jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c; then w with what moves its class."""
+    w_star, mean, spread = _given_teacher(problem, nodes, Q, c, at)
     return mean + nodes.normals[:, : Q.shape[0]] @ spread, w_star
 
 
-def average(nodes: Nodes, Q: Any, c: Any, fn: Any) -> Any:
+def average(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place, fn: Any) -> Any:
     """E fn(w, w*, z); fn returns a tree of arrays."""
-    values = jax.vmap(fn)(*_samples(nodes, Q, c), nodes.z)
+    values = jax.vmap(fn)(*_samples(problem, nodes, Q, c, at), nodes.z)
     return jax.tree.map(lambda v: jnp.einsum("n...,n->...", v, nodes.weights), values)
 
 
-def _wrong_sign(problem: Problem, nodes: Nodes, Q: Any, c: Any) -> Any:
+def _wrong_sign(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place) -> Any:
     """P(w y < 0) by its value given w* and z, Φ(−mean sign(y)/spread): smooth in Q and c, where counting jumps."""
-    w_star, mean, spread = _given_teacher(nodes, Q, c)
+    w_star, mean, spread = _given_teacher(problem, nodes, Q, c, at)
     y = jax.vmap(lambda b, z: fields.label(problem, b, z))(w_star, nodes.z)
     score, size = mean[:, 0] * jnp.sign(y), spread[0, 0]
     wrong = jnp.where(size > 0, ndtr(-score / jnp.where(size > 0, size, 1.0)), 0.5 * (1 - jnp.sign(score)))
@@ -145,15 +147,15 @@ TIMES_AT_ONCE, NODES_AT_ONCE = 16, 512
 
 
 @partial(jax.jit, static_argnames="metrics")
-def _some(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any) -> dict[str, Any]:
+def _some(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place, metrics: Any) -> dict[str, Any]:
     """What some points add to every observable at some times, (times, replicas)."""
     chosen = observables.on_samples(problem) | dict(metrics)
 
-    def one(nodes: Nodes, Q: Any, c: Any) -> dict[str, Any]:
-        out = average(nodes, Q, c, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
-        return out | {"error": _wrong_sign(problem, nodes, Q, c)} if observables.sign_of_score(problem) else out
+    def one(nodes: Nodes, Q: Any, c: Any, at: Place) -> dict[str, Any]:
+        out = average(problem, nodes, Q, c, at, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
+        return out | {"error": _wrong_sign(problem, nodes, Q, c, at)} if observables.sign_of_score(problem) else out
 
-    return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, *moments), (Q, c))
+    return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0, 0))(nodes, *moments), (Q, c, at))
 
 
 class Asked(NamedTuple):
@@ -163,37 +165,41 @@ class Asked(NamedTuple):
     nodes: Nodes
     Q: Any
     c: Any
+    at: Place
     metrics: Any
 
 
 @partial(jax.jit, static_argnames=("layout", "spread", "metrics"))
-def _some_of_many(layout: Layout, problems: Any, spread: Layout, nodes: Any, Q: Any, c: Any, metrics: Any) -> Any:
+def _some_of_many(
+    layout: Layout, problems: Any, spread: Layout, nodes: Any, Q: Any, c: Any, at: Place, metrics: Any
+) -> Any:
     """`_some` for problems side by side, whose points may be the same."""
 
-    def one(problem: Any, nodes: Any, Q: Any, c: Any) -> dict[str, Any]:
-        return unjitted(_some)(layout.tree(problem), spread.tree(nodes), Q, c, metrics)
+    def one(problem: Any, nodes: Any, Q: Any, c: Any, at: Place) -> dict[str, Any]:
+        return unjitted(_some)(layout.tree(problem), spread.tree(nodes), Q, c, at, metrics)
 
-    return jax.vmap(one, in_axes=(layout.axes, spread.axes, 0, 0))(problems, nodes, Q, c)
+    return jax.vmap(one, in_axes=(layout.axes, spread.axes, 0, 0, 0))(problems, nodes, Q, c, at)
 
 
 def _sums(asked: list[Asked]) -> list[dict[str, np.ndarray]]:
     """Averages over all points at all times, piece by piece; of several problems in one program."""
     size, metrics = asked[0].nodes.z.shape[1], asked[0].metrics
     if len(asked) == 1:
-        problem, nodes, Q, c, _ = asked[0]
+        problem, nodes, *moments, _ = asked[0]
 
         def some(points: slice, times: slice) -> dict[str, Any]:
-            return _some(problem, nodes.part(points), Q[times], c[times], metrics)
+            return _some(problem, nodes.part(points), *jax.tree.map(lambda part: part[times], moments), metrics)
 
     else:
         problems, clouds = stack([own.problem for own in asked]), stack([own.nodes for own in asked])
-        Qs, cs = (stack([own[i] for own in asked], same=False).leaves[0] for i in (2, 3))
+        together = stack([(own.Q, own.c, own.at) for own in asked], same=False)
+        moments = jax.tree.unflatten(together.layout.structure, together.leaves)
         structure = clouds.layout.structure
 
         def some(points: slice, times: slice) -> dict[str, Any]:
             part = tuple(jax.tree.leaves(jax.tree.unflatten(structure, clouds.leaves).part(points)))
-            own = clouds.layout, part, Qs[:, times], cs[:, times], metrics
-            return _some_of_many(problems.layout, problems.leaves, *own)
+            own = jax.tree.map(lambda part: part[:, times], moments)
+            return _some_of_many(problems.layout, problems.leaves, clouds.layout, part, *own, metrics)
 
     pieces = [slice(first, first + NODES_AT_ONCE) for first in range(0, size, NODES_AT_ONCE)]
     spans = [slice(first, first + TIMES_AT_ONCE) for first in range(0, len(asked[0].Q), TIMES_AT_ONCE)]
@@ -205,17 +211,22 @@ def _sums(asked: list[Asked]) -> list[dict[str, np.ndarray]]:
     return [found] if len(asked) == 1 else [{name: v[i] for name, v in found.items()} for i in range(len(asked))]
 
 
-def observe(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = ()) -> dict[str, np.ndarray]:
+def observe(
+    problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = (), at: Place = NOWHERE
+) -> dict[str, np.ndarray]:
     """Every observable, (times, replicas), at second moments Q, c of the weights, (times, replicas, m, ·).
 
-    `metrics` are further pairs (name, ψ(w, w*, z)). Where the error has a closed form, that is used.
+    `at`: where the classes of a mixture and the intercept are, with the same leading axes. `metrics` are further pairs
+    (name, ψ(w, w*, z)). Where the error has a closed form, that is used.
     """
     count = len(Q)
     lost = -count % TIMES_AT_ONCE
-    Q, c = (np.concatenate([np.asarray(part), np.repeat(np.asarray(part)[-1:], lost, axis=0)]) for part in (Q, c))
+    Q, c, at = jax.tree.map(
+        lambda part: np.concatenate([np.asarray(part), np.repeat(np.asarray(part)[-1:], lost, axis=0)]), (Q, c, at)
+    )
     found = {}
     if count:
-        asked = Asked(problem, nodes, Q, c, metrics)
+        asked = Asked(problem, nodes, Q, c, at, metrics)
         found = meet(_sums, lambda: (metrics, shapes_of(asked[:-1])), asked)
         found = {name: values[:count] for name, values in found.items()}
     if observables.sign_of_gaussian(problem) and isinstance(problem.noise, Normal):
@@ -228,20 +239,42 @@ def observe(problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = ()) -
     return found
 
 
-def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any) -> tuple[Any, Any, Any]:
-    """E[ℓ wᵀ], E[ℓ w*ᵀ] and C_ℓ = E[ℓ ℓᵀ]."""
+class ForceMoments(NamedTuple):
+    """Averages of the force over fresh samples."""
 
-    def products(w: Any, w_star: Any, z: Any) -> tuple[Any, Any, Any]:
-        ell = fields.force(problem, t, w, w_star, z)
-        return jnp.outer(ell, w), jnp.outer(ell, w_star), jnp.outer(ell, ell)
+    with_w: Any
+    """E[ℓ wᵀ], w without what moves its class."""
+    with_star: Any
+    """E[ℓ w*ᵀ]."""
+    square: Any
+    """C_ℓ = E[ℓ ℓᵀ]."""
+    push: Push
 
-    return average(nodes, Q, c, products)
+
+def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any, at: Place = NOWHERE) -> ForceMoments:
+    """What drives the weights with infinite data."""
+
+    def products(r: Any, w_star: Any, z: Any) -> tuple[Any, Any, Any, Push]:
+        ell = fields.force(problem, t, r, w_star, z)
+        return jnp.outer(ell, r), jnp.outer(ell, w_star), jnp.outer(ell, ell), push(problem, z[None], ell[:, None])
+
+    with_r, with_star, square, pushed = average(problem, nodes, Q, c, at, products)
+    if at.overlap is not None:  # E[ℓ wᵀ] = E[ℓ rᵀ] − E[ℓ (b_c + β)ᵀ]
+        with_r = with_r - pushed.means @ at.overlap.T
+    if at.intercept is not None:
+        with_r = with_r - jnp.outer(pushed.level, at.intercept)
+    return ForceMoments(with_r, with_star, square, pushed)
 
 
-def make_nodes(problem: Problem, samples: int, replicas: int, seed: int, spread: Any = sobol) -> Nodes:
-    """Independent points for every replica; a law without quantile function draws them."""
+def make_nodes(
+    problem: Problem, samples: int, replicas: int, seed: int, spread: Any = sobol, teacher: Any = None
+) -> Nodes:
+    """Independent points for every replica; a law without quantile function draws them.
+
+    teacher: second moments of w*, where samples have another law than the problem's.
+    """
     m, k = problem.width, problem.k
-    teacher = problem.gram()[m:, m:]
+    teacher = problem.sample_gram()[m:, m:] if teacher is None else teacher
     law = problem.noise_law
     own = keys(seed, replicas)
     points = [_points(samples, m + k, law, seed * 1_000_003 + i, own[i], spread) for i in range(replicas)]

@@ -7,7 +7,8 @@ import numpy as np
 
 from .._linalg import root_of
 from .._together import mapped, meet, shapes_of, unjitted
-from ..problem import Constant, Problem, fields
+from ..problem import Constant, Mixture, Problem, fields
+from ..problem.data import Iid, Table
 from ..problem.schedules import course
 
 COUNT = 1024
@@ -47,26 +48,54 @@ def _all_slopes(asked: list[Any]) -> list[Any]:
     return [tuple(np.asarray(part) for part in _slopes(*asked[0]))]
 
 
-def edge(curvatures: np.ndarray, sample_ratio: float) -> float:
-    """Largest eigenvalue of (1/n) Σ_s J_s u_s u_sᵀ, u standard normal, J the curvatures of the samples.
+IID = Iid().table()
+HALVINGS = 60
 
-    The edge of its limit law, min over x in (0, δ/J_max) of 1/x + E[J/(1 − Jx/δ)]: a single sample of curvature J pulls
-    with J/δ, all together with (1 + δ^−½)² E J where they are alike.
+
+def edge(curvatures: np.ndarray, sample_ratio: float, table: Table = IID) -> float:
+    """Largest eigenvalue of (1/n) Σ_s J_s S^½ u_s u_sᵀ S^½, u standard normal, J the curvatures of the samples, S the
+    covariance of the rows.
+
+    The edge of its limit law, min over x in (0, δ/J_max) of the z with Σ_q p_q s_q/(z − s_q y) = x, y = E[J/(1 − Jx/δ)]
+    (`docs/structured_data.md`); of iid entries that is 1/x + y. A single sample of curvature J pulls with J/δ, all
+    together with (1 + δ^−½)² E J where they are alike.
     """
     J = np.abs(curvatures[np.isfinite(curvatures)])
     top = float(np.max(J, initial=0.0))
     if top == 0.0:
         return 0.0
     if np.isinf(sample_ratio):
-        return float(np.mean(J))
+        return float(np.mean(J)) * float(np.max(table.variance))
     x = sample_ratio / top * np.linspace(0.02, 0.98, 97)
-    return float(np.min(1 / x + np.mean(J / (1 - J * x[:, None] / sample_ratio), axis=1)))
+    y = np.mean(J / (1 - J * x[:, None] / sample_ratio), axis=1)
+    if len(table.share) == 1:
+        return float(np.min(table.variance * (1 / x + y)))
+    part, largest = table.share * table.variance, float(np.max(table.variance))
+    low, high = largest * y, largest * y + part.sum() / x
+    for _ in range(HALVINGS):  # the sum falls in z
+        z = (low + high) / 2
+        above = np.sum(part / (z[:, None] - table.variance * y[:, None]), axis=1) > x
+        low, high = np.where(above, z, low), np.where(above, high, z)
+    return float(np.min(high))
+
+
+def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
+    """Largest eigenvalue of E[J v vᵀ], v = (1 for an intercept, means of the class): what they add to the edge at most.
+
+    √d x has means[c, ·] along the unit vectors a_j/√d, and 1 as its constant feature.
+    """
+    features = [np.ones((int(problem.bias), len(z)))]
+    if isinstance(problem.data, Mixture):
+        features.append(np.asarray(problem.data.means, dtype=float)[z.astype(int)].T)
+    v = np.concatenate(features)
+    J = np.abs(np.nan_to_num(curvatures))
+    return float(np.max(np.linalg.eigvalsh((v * J) @ v.T / len(z)), initial=0.0))
 
 
 def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """(w_0, w*) and z of COUNT samples."""
     rng = np.random.default_rng(0)
-    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.gram())
+    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.sample_gram())
     z = np.asarray(problem.noise_law.spread_out(rng.random((COUNT, 2)), jax.random.key(0)), dtype=np.float64)
     return w, z
 
@@ -83,7 +112,8 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
     pulls = [_largest(part) for part in (slopes, stiff)]
     if top is None:
         changing = [here for here in pulls[0][1:] if not np.array_equal(here, pulls[0][0])]
-        data = max(edge(here, float(problem.sample_ratio)) for here in (pulls[0][0], *changing))
+        data = max(edge(here, float(problem.sample_ratio), problem.data.table()) for here in (pulls[0][0], *changing))
+        data += max(spike(problem, here, z) for here in (pulls[0][0], *changing))
     else:
         data = top * float(np.max(pulls[0]))
     return Curvature(data, float(np.max(pulls[1])), (slopes[0].mean(axis=-1), stiff[0].mean(axis=-1)))

@@ -1,26 +1,23 @@
 """Ridge regression in the limit (`prop:dmft_ridge`; λ = 0: `prop:dmft_linear`): Volterra equations on `eq:mp_law`."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any
 
 import numpy as np
 
 from .. import grid
-from .._tree import tree
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
 from ..errors import InputError, flag, reject
-from ..problem import Constant, Linear, Noise, Problem, Square
-from ..problem.schedules import ScheduleLike, course, factors
+from ..problem import Iid, Linear, Mixture, Noise, Problem, Square
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
 from . import volterra
-from .spectrum import Spectrum, marchenko_pastur
+from .flow import Asked, Found, moving, shrink, two_time
+from .spectrum import Measure, marchenko_pastur
 from .stability import largest_stable, ridge_of, verdict
+from .structured import on_groups
 
 
 def ridge_strength(problem: Problem) -> float:
@@ -32,6 +29,9 @@ def ridge_strength(problem: Problem) -> float:
             type(problem.loss).__name__,
             f"{elsewhere}; for other losses use sl.solve",
         )
+    if problem.bias or isinstance(problem.data, Mixture):
+        given = "bias=True" if problem.bias else "Mixture"
+        raise reject("problem", given, "least_squares has neither classes nor an intercept; use sl.solve")
     if not isinstance(problem.labels, Linear | Noise):
         raise reject("problem.labels", type(problem.labels).__name__, "least_squares needs Linear() or Noise() labels")
     strength = ridge_of(problem.penalty)
@@ -58,18 +58,6 @@ def covers(problem: Problem, algorithm: Algorithm) -> bool:
     return True
 
 
-def shrink(x: np.ndarray, ridge: float, u: Any) -> np.ndarray:
-    """(1 − e^{−(x+λ)u})/(x+λ), entire in x: u where x + λ = 0. Axes (times, x)."""
-    total = x + ridge
-    product = np.multiply.outer(np.asarray(u, dtype=np.float64), total)
-    return np.divide(
-        -np.expm1(-product),
-        total,
-        out=np.broadcast_to(np.asarray(u)[..., None], product.shape).astype(float),
-        where=total > 0,
-    )
-
-
 def least_squares(
     problem: Problem,
     algorithm: Algorithm,
@@ -89,8 +77,33 @@ def least_squares(
     t = grid.resolve(t_max, times)
     check_share(algorithm, t)
     flag("kernels", kernels)
+    asked = Asked(problem, ridge, tau, t, moving(problem.schedule, algorithm, float(t[-1])), kernels)
+    found = (_on_iid if isinstance(problem.data, Iid) else on_groups)(asked, progress)
+    values, train = found.values, found.values["train_error"]
+    coords = {"time": t, "student": np.arange(1), "student_": np.arange(1)}
+    if problem.k:
+        coords["teacher"] = np.arange(problem.k)
+    if kernels:
+        coords["earlier"] = t
+    limit = largest_stable(problem, algorithm=algorithm)
+    keep, status, message = verdict(train, t, tau, limit)
+    variables, coords = _cut({name: Variable(dims(name), values[name]) for name in ordered(values)}, coords, keep)
+    about = provenance(
+        "least squares (Volterra)",
+        problem,
+        algorithm,
+        options={"t_max": float(t[-1]), "kernels": kernels},
+        status=status,
+        message=message,
+        diagnostics={"stable_temperature": limit, "quadrature_nodes": found.nodes},
+    )
+    return Solution(variables, coords, about)
+
+
+def _on_iid(asked: Asked, progress: bool | None) -> Found:
+    """Curves on iid entries: one spectrum for all coordinates."""
+    problem, ridge, tau, t, (speed, heat, knots, longest), kernels = asked
     delta = problem.sample_ratio
-    speed, heat, knots, longest = moving(problem.schedule, algorithm, float(t[-1]))
     mu = marchenko_pastur(delta, longest)
     x = mu.nodes
     gram, noise = _moments(problem)
@@ -102,10 +115,10 @@ def least_squares(
         return np.exp(-np.multiply.outer(u, x + ridge)), 1 - x * s, s
 
     def spread(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Per eigenvalue, noiseless part of E(θ−θ*)(θ'−θ*) (`lem:dmft_ridge_solution`)."""
+        """Noiseless part of E(θ−θ*)(θ'−θ*) (`lem:dmft_ridge_solution`)."""
         (keep, left, s), (keep_, left_, s_) = filters(u), filters(v)
         signal = start2 * keep * keep_ - mixed * (keep * left_ + left * keep_) + teacher2 * left * left_
-        return signal + noise / delta * x * s * s_
+        return (signal + noise / delta * x * s * s_) @ mu.weights
 
     def source(u: np.ndarray) -> np.ndarray:
         """train₀ (`eq:dmft_ridge_train0`); δ = ∞ leaves σ² whole."""
@@ -117,7 +130,7 @@ def least_squares(
     with Progress("least squares", 1.0, progress) as bar:
         curve = volterra.solve(source, 2 * (x + ridge), mu.weights * x**2, tau, t, speed, bar.advance, heat, knots)
     u = curve.flow_time
-    excess = spread(u, u) @ mu.weights + curve.memory @ (mu.weights * x)  # E(θ−θ*)²: `eq:dmft_ridge_test0` + τ H₁∗train
+    excess = spread(u, u) + curve.memory @ (mu.weights * x)  # E(θ−θ*)²: `eq:dmft_ridge_test0` + τ H₁∗train
     toward, overlap = _overlaps(problem, mu, ridge, u)
     test = excess + noise
     norm = excess + 2 * toward - teacher2
@@ -128,72 +141,12 @@ def least_squares(
         "test_error": test,
         "norm": norm[:, None, None],
     }
-    coords = {"time": t, "student": np.arange(1), "student_": np.arange(1)}
     if problem.k:
         values["overlap"] = overlap[:, None, :]
-        coords["teacher"] = np.arange(problem.k)
     if kernels:
         pace = np.ones(len(t)) if speed is None else speed(t)
-        values |= _two_time(mu, ridge, delta, u, pace, curve.memory, toward, teacher2, spread)
-        coords["earlier"] = t
-    limit = largest_stable(problem, algorithm=algorithm)
-    keep, status, message = verdict(curve.train, t, tau, limit)
-    variables, coords = _cut({name: Variable(dims(name), values[name]) for name in ordered(values)}, coords, keep)
-    about = provenance(
-        "least squares (Volterra)",
-        problem,
-        algorithm,
-        options={"t_max": float(t[-1]), "kernels": kernels},
-        status=status,
-        message=message,
-        diagnostics={"stable_temperature": limit, "quadrature_nodes": len(x)},
-    )
-    return Solution(variables, coords, about)
-
-
-@final
-@tree
-@dataclass(frozen=True)
-class _Heat(ScheduleLike):
-    """τ(t)/τ = B/B(t)."""
-
-    algorithm: Algorithm
-
-    @property
-    def breaks(self) -> Any:
-        """Those of the share."""
-        return getattr(self.algorithm.batch_share, "breaks", ())
-
-    def __call__(self, t: Any) -> Any:
-        return 1 / self.algorithm.portion(t)
-
-
-class Moving(NamedTuple):
-    """What changes in time, as functions of arrays of times; None for 1."""
-
-    speed: Callable[[np.ndarray], np.ndarray] | None
-    """s(t)."""
-    heat: Callable[[np.ndarray], np.ndarray] | None
-    """τ(t)/τ."""
-    knots: np.ndarray
-    """Times at which either changes."""
-    longest: float
-    """∫|s|: the largest time of the flow."""
-
-
-def moving(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Moving:
-    """A schedule and the temperature of an algorithm up to t_max."""
-    speed = heat = None
-    knots, longest = [np.zeros(0)], t_max
-    if not isinstance(schedule, Constant):
-        t, s = seen = course("schedule", schedule, t_max)
-        speed, longest = partial(factors, "schedule", schedule), float(np.trapezoid(np.abs(s), t))
-        knots.append(seen.knots())
-    if algorithm.scheduled:
-        name, own = f"{type(algorithm).__name__}.batch_share", _Heat(algorithm)
-        heat = partial(factors, name, own)
-        knots.append(course(name, own, t_max).knots())
-    return Moving(speed, heat, np.unique(np.concatenate(knots)), longest)
+        values |= two_time(mu, ridge, delta, u, pace, curve.memory, toward, teacher2, spread)
+    return Found(values, len(x))
 
 
 def _moments(problem: Problem) -> tuple[np.ndarray, float]:
@@ -206,7 +159,7 @@ def _moments(problem: Problem) -> tuple[np.ndarray, float]:
     return seen @ gram @ seen.T, float(problem.noise_law.moments(1)[1][0, 0])
 
 
-def _overlaps(problem: Problem, mu: Spectrum, ridge: float, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _overlaps(problem: Problem, mu: Measure, ridge: float, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """E[θ·(teacher seen by the labels)] and E[θ θ*_b] for each teacher unit."""
     gram = problem.gram()
     fitted = (mu.nodes * shrink(mu.nodes, ridge, u)) @ mu.weights
@@ -214,35 +167,6 @@ def _overlaps(problem: Problem, mu: Spectrum, ridge: float, u: np.ndarray) -> tu
     seen = np.ones(problem.k) if isinstance(problem.labels, Linear) else np.zeros(problem.k)
     each = np.multiply.outer(fitted, seen @ gram[1:, 1:]) + np.multiply.outer(kept, gram[0, 1:])
     return each @ seen, each
-
-
-def _two_time(
-    mu: Spectrum,
-    ridge: float,
-    delta: float,
-    u: np.ndarray,
-    pace: np.ndarray,
-    memory: np.ndarray,
-    toward: np.ndarray,
-    teacher2: float,
-    spread: Any,
-) -> dict[str, np.ndarray]:
-    """`lem:dmft_ridge_solution`: R_θ = K_0, R_ℓ = −K_1/δ, C_θ from C*_θ (`eq:C_theta_ridge_sol`).
-
-    Retarded kernels vanish for t < t'.
-    """
-    x, w = mu
-    count = len(u)
-    correlation, response, ell = np.empty((count, count)), np.zeros((count, count)), np.zeros((count, count))
-    for i in range(count):
-        past = slice(0, i + 1)
-        decay = np.exp(-np.multiply.outer(u[i] - u[past], x + ridge))
-        response[i, past] = decay @ w
-        ell[i, past] = -pace[i] * pace[past] * (decay @ (w * x)) / delta
-        star = spread(np.full(i + 1, u[i]), u[past]) @ w + (decay * memory[past]) @ (w * x)
-        correlation[i, past] = correlation[past, i] = star + toward[i] + toward[past] - teacher2
-    kernels = {"C_theta": correlation, "R_theta": response, "R_ell": ell, "Gamma": pace}
-    return {name: value[..., None, None] for name, value in kernels.items()}
 
 
 def _cut(

@@ -16,7 +16,8 @@ from ..results import Solution, Variable
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
 from . import volterra
-from .least_squares import moving, shrink, temperature_of
+from .flow import moving, shrink
+from .least_squares import temperature_of
 from .spectrum import stable_temperature_of_rows, stable_temperature_on
 from .stability import ridge_of, verdict
 

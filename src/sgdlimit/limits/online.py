@@ -18,15 +18,16 @@ from .._machine import lack
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
-from ..problem import Constant, Problem, fields
+from ..problem import Constant, Iid, Problem, fields
 from ..problem.problem import check_start, check_tails
 from ..problem.schedules import course
+from ..problem.shift import Push, place
 from ..progress import Progress
 from ..results import Solution, Variable, statistics
 from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
 from ..results.variables import dims, ordered
-from .averages import PER_REPLICA, Nodes, force_moments, make_nodes, observe
+from .averages import PER_REPLICA, Nodes, average, force_moments, make_nodes, observe
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable
 
@@ -40,20 +41,92 @@ LOOK_BACK = 32
 """Steps over which their length is averaged, to tell whether it still grows."""
 
 
+class Weights(NamedTuple):
+    """What is integrated, or what has come of it: (…, replicas, [g,] m, ·)."""
+
+    norm: Any
+    """Q = C_θ(t,t)."""
+    overlap: Any
+    """c = C_θ(t,*)."""
+    intercept: Any
+    """β, (…, replicas, m) where the student has one, else (…, replicas, 0)."""
+
+
 @jax.jit
-def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, Q: Any, c: Any) -> tuple[Any, Any]:
-    """dQ/dt and dc/dt of Q = C_θ(t,t), c = C_θ(t,*) by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ.
+def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, state: Weights) -> Weights:
+    """d/dt of Q, c and β by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ.
 
     By Gaussian integration by parts ΓQ + Γ*cᵀ = E[ℓ wᵀ] and Γc + Γ*C_θ(*,*) = E[ℓ w*ᵀ]: no derivative is needed.
     """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
 
-    def one(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
-        with_w, with_star, square = force_moments(problem, nodes, t, Q, c)
+    def one(nodes: Nodes, own: Weights) -> Weights:
+        Q, c = own.norm, own.overlap
+        at = place(problem, c, own.intercept)
+        with_w, with_star, square, pushed = force_moments(problem, nodes, t, Q, c, at)
         pull = stiffness @ Q + with_w
-        return -pull - pull.T + tau * square, -(stiffness @ c + with_star)
+        return Weights(-pull - pull.T + tau * square, -(stiffness @ c + with_star), _rise(own, pushed))
 
-    return jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, Q, c)
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
+
+
+def _rise(own: Weights, pushed: Push) -> Any:
+    """dβ/dt."""
+    return own.intercept if pushed.level is None else -pushed.level
+
+
+class Groups(NamedTuple):
+    """Coordinates of unlike variance, as the moment equations see them."""
+
+    share: Any
+    variance: Any
+    teacher: Any
+    """Second moments of θ*, (g, k, k)."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Groups | None":
+        """None where all coordinates are alike."""
+        if isinstance(problem.data, Iid):
+            return None
+        table, m = problem.data.table(), problem.width
+        return cls(table.share, table.variance, table.moments(problem.gram(), m)[:, m:, m:])
+
+    def total(self, moments: Any) -> Any:
+        """Of weights, from those of the groups, (…, g, m, ·)."""
+        return jnp.einsum("q,...qab->...ab", self.share, moments)
+
+    def fresh(self, moments: Any) -> Any:
+        """Of a fresh sample's pre-activations."""
+        return jnp.einsum("q,...qab->...ab", self.share * self.variance, moments)
+
+
+@jax.jit
+def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: Any, state: Weights) -> Weights:
+    """The same group by group, (replicas, g, m, ·): θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ.
+
+    Γ* = (E[ℓ w*ᵀ] − Γ E[w w*ᵀ]) E[w*w*ᵀ]⁺ also for labels that jump. What averages over points miss of
+    E[ℓ wᵀ] = Γ E[w wᵀ] + Γ* E[w* wᵀ] is shared out in proportion to the norms: one group is the equation above.
+    The means of classes pull along θ*, without s_q.
+    """
+    stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
+    s = groups.variance[:, None, None]
+
+    def one(nodes: Nodes, own: Weights) -> Weights:
+        Q, c = own.norm, own.overlap
+        w, w_star = groups.fresh(Q), groups.fresh(c)
+        at = place(problem, groups.total(c), own.intercept)
+        with_w, with_star, square, pushed = force_moments(problem, nodes, t, w, w_star, at)
+        gamma = average(problem, nodes, w, w_star, at, lambda r, v, z: fields.force_r(problem, t, r, v, z))
+        gamma_star = (with_star - gamma @ w_star) @ nodes.teacher_inverse
+        missed = (with_w - gamma @ w - gamma_star @ w_star.T) @ jnp.linalg.pinv(w, hermitian=True)
+        pull = stiffness @ Q + s * ((gamma + missed) @ Q + gamma_star @ jnp.swapaxes(c, 1, 2))
+        toward = stiffness @ c + s * (gamma @ c + gamma_star @ groups.teacher)
+        if pushed.means is not None:
+            pull = pull + pushed.means @ jnp.swapaxes(c, 1, 2)
+            toward = toward + pushed.means @ groups.teacher
+        return Weights(-pull - jnp.swapaxes(pull, 1, 2) + tau * s * square, -toward, _rise(own, pushed))
+
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
 
 
 def online(
@@ -74,7 +147,7 @@ def online(
     samples: points of the averages over all replicas (in each a power of two, at least 256).
     replicas: independent repetitions, whose spread is the standard error.
     particles, dt: number of particles a replica and largest time step, used only if the penalty's gradient is not
-        linear; then `x_step_error` is what steps twice as large show.
+        linear; then `x_step_error` is what steps twice as large show. Groups of coordinates share them evenly.
     """
     keep_programs()
     require(problem, algorithm)
@@ -105,9 +178,9 @@ def online(
             paths = march_particles(
                 problem, algorithm, nodes, t, replicas, particles, dt, knots, weight_key, path_key, bar
             )
-            marched, coarse = (Moments(*path, "") for path in paths)
-        observed = [_found(problem, nodes, part) for part in (marched, coarse) if part is not None]
-    found, reached = observed[0], len(marched.norm)
+            marched, coarse = (Moments(Weights(*path), "") for path in paths)
+        observed = [_found(problem, nodes, part.at) for part in (marched, coarse) if part is not None]
+    found, reached = observed[0], len(marched.at.norm)
     status, message = _ending(problem, algorithm, t, reached, marched.failure)
     if status != "complete":
         warnings.warn(message, DivergenceWarning, stacklevel=2)
@@ -148,20 +221,25 @@ def _check_memory(problem: Problem, each: int, replicas: int, particles: int) ->
 
 
 class Moments(NamedTuple):
-    """Second moments of the weights at the times reached, (times, replicas, m, ·), and why no further."""
+    """Of the weights at the times reached, and why no further."""
 
-    norm: Any
-    overlap: Any
+    at: Weights
     failure: str
 
 
-def _found(problem: Problem, nodes: Nodes, moments: Moments) -> dict[str, np.ndarray]:
+def _found(problem: Problem, nodes: Nodes, at: Weights) -> dict[str, np.ndarray]:
     """Every variable, (replicas, times, …)."""
-    observed = observe(problem, nodes, moments.norm, moments.overlap)
+    groups = Groups.of(problem)
+    seen = total = at.norm, at.overlap
+    if groups is not None:
+        seen, total = (tuple(map(part, seen)) for part in (groups.fresh, groups.total))
+    observed = observe(problem, nodes, *seen, at=place(problem, total[1], at.intercept))
     found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
-    found["norm"] = moments.norm
+    found["norm"] = total[0]
     if problem.k:
-        found["overlap"] = moments.overlap
+        found["overlap"] = total[1]
+    if problem.bias:
+        found["intercept"] = at.intercept
     return {name: np.moveaxis(np.asarray(values, dtype=np.float64), 1, 0) for name, values in found.items()}
 
 
@@ -200,10 +278,15 @@ def _knots(problem: Problem, algorithm: Algorithm, t_max: float) -> np.ndarray:
     return np.unique(np.concatenate([np.zeros(0), *knots]))
 
 
-def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
+def _start(problem: Problem, replicas: int) -> Weights:
     m, gram = problem.width, problem.gram()
+    level = np.zeros((replicas, m if problem.bias else 0))
+    if not isinstance(problem.data, Iid):
+        gram = problem.data.table().moments(gram, m)
+        repeat = (replicas, 1, 1, 1)
+        return Weights(np.tile(gram[:, :m, :m], repeat), np.tile(gram[:, :m, m:], repeat), level)
     repeat = (replicas, 1, 1)
-    return np.tile(gram[:m, :m], repeat), np.tile(gram[:m, m:], repeat)
+    return Weights(np.tile(gram[:m, :m], repeat), np.tile(gram[:m, m:], repeat), level)
 
 
 def _march_moments(
@@ -215,18 +298,26 @@ def _march_moments(
     knots: np.ndarray,
     bar: Progress,
 ) -> Moments:
-    """C_θ(t,t) and C_θ(t,*) of all replicas, integrated together to a relative 1e-9, at the times reached."""
+    """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together to a relative 1e-9, at the times reached."""
     from scipy.integrate import DOP853
 
-    Q0, c0 = _start(problem, replicas)
-    cut = Q0.size
+    first, groups = _start(problem, replicas), Groups.of(problem)
+    cuts = np.cumsum([part.size for part in first])
+
+    def parts(state: np.ndarray) -> Weights:
+        """Of states (…, numbers)."""
+        split = zip(np.split(state, cuts[:-1], axis=-1), first, strict=True)
+        return Weights(*(part.reshape(*state.shape[:-1], *like.shape) for part, like in split))
 
     def velocity(s: float, state: np.ndarray) -> np.ndarray:
-        Q, c = state[:cut].reshape(Q0.shape), state[cut:].reshape(c0.shape)
-        dQ, dc = _velocity(problem, float(algorithm.temperature_at(s)), nodes, s, Q, c)
-        return np.concatenate([np.asarray(dQ).ravel(), np.asarray(dc).ravel()])
+        tau = float(algorithm.temperature_at(s))
+        if groups is None:
+            found = _velocity(problem, tau, nodes, s, parts(state))
+        else:
+            found = _velocity_of(problem, groups, tau, nodes, s, parts(state))
+        return np.concatenate([np.asarray(part).ravel() for part in found])
 
-    start = np.concatenate([Q0.ravel(), c0.ravel()])
+    start = np.concatenate([part.ravel() for part in first])
     stops = np.append(knots[knots < t[-1]], t[-1])
     states, failure = [start for at in t if at <= 0], ""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -237,7 +328,7 @@ def _march_moments(
             ahead = stops[np.searchsorted(stops, solver.t, side="right")]
             solver.max_step = max(ahead - solver.t, 16 * np.spacing(solver.t))
             failure = solver.step() or ""
-            size = np.max(np.abs(solver.y[:cut]))
+            size = np.max(np.abs(solver.y[: cuts[0]]))
             if failure or not size < BOUND:
                 break
             assert solver.t_old is not None
@@ -249,8 +340,7 @@ def _march_moments(
             lengths.append(solver.t - solver.t_old)
             _refuse_endless(lengths, solver.t, t[-1])
     out = np.array(states).reshape(len(states), len(start))
-    Q, c = out[:, :cut].reshape(len(out), *Q0.shape), out[:, cut:].reshape(len(out), *c0.shape)
-    return Moments(jnp.asarray(Q), jnp.asarray(c), failure)
+    return Moments(Weights(*map(jnp.asarray, parts(out))), failure)
 
 
 def _refuse_endless(lengths: list[float], now: float, last: float) -> None:

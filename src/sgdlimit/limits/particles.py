@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,26 +11,42 @@ import numpy as np
 from .._linalg import match, root
 from ..algorithms import Algorithm
 from ..errors import reject
-from ..problem import Problem, fields
+from ..problem import Iid, Problem, Table, fields
 from ..problem.schedules import factors
+from ..problem.shift import place
 from ..progress import Progress
 from .averages import PER_REPLICA, Nodes, average, force_moments
 from .stability import BOUND
 
 MOST_STEPS = 10**6
 """Steps that still take minutes."""
+FEWEST = 64
+"""Particles of a group at least."""
 AT_ONCE = 64
 """Steps of one compiled call: Ctrl-C waits no longer."""
 
 
+class Coordinates(NamedTuple):
+    """What groups of coordinates make of each particle."""
+
+    weight: Any
+    """(particles,): p_q s_q over the particles of its group."""
+    variance: Any
+    """(particles,): s_q."""
+    share: Any
+    """(particles,): p_q over the particles of its group."""
+
+
 @jax.jit
-@partial(jax.vmap, in_axes=(None, None, None, PER_REPLICA, 0, 0, None, None, None, None, None, 0))
+@partial(jax.vmap, in_axes=(None, None, None, None, PER_REPLICA, 0, 0, 0, None, None, None, None, None, 0))
 def _advance(
     problem: Problem,
     tau: Any,
     scheduled: Algorithm | None,
+    coordinates: Coordinates | None,
     nodes: Nodes,
     theta: Any,
+    level: Any,
     theta_star: Any,
     t: Any,
     h: Any,
@@ -38,39 +54,58 @@ def _advance(
     steps: Any,
     stride: Any,
     key: Any,
-) -> Any:
+) -> tuple[Any, Any]:
     """`steps` stochastic Heun steps of size h of every replica; the noise is free of θ, so weak order two.
 
     Each takes `stride` of the normals from `first` on: steps twice as large see the same noise.
-    `scheduled`: the algorithm, where its temperature changes in time.
+    `scheduled`: the algorithm, where its temperature changes in time. `coordinates`: None where all are alike.
     """
     m = theta.shape[1]
 
-    def drift(s: Any, x: Any) -> tuple[Any, Any]:
-        """−(h + Γθ + Γ*θ*) and C_ℓ τ(t)/τ; Γ* = (E[ℓ w*ᵀ] − Γc) C_θ(*,*)⁺ also for labels that jump."""
-        Q, c = x.T @ x / len(x), x.T @ theta_star / len(x)
-        _, with_star, square = force_moments(problem, nodes, s, Q, c)
-        gamma = average(nodes, Q, c, lambda w, v, z: fields.force_r(problem, s, w, v, z))
+    def seen(x: Any, y: Any) -> Any:
+        """Second moments of pre-activations, from those of weights."""
+        return x.T @ y / len(x) if coordinates is None else x.T @ (coordinates.weight[:, None] * y)
+
+    def pulled(x: Any) -> Any:
+        """What acts through the data is larger where they vary more."""
+        return x if coordinates is None else coordinates.variance[:, None] * x
+
+    def heated(x: Any) -> Any:
+        return x if coordinates is None else jnp.sqrt(coordinates.variance)[:, None] * x
+
+    def overlap(x: Any) -> Any:
+        """C_θ(t,*)."""
+        return x.T @ theta_star / len(x) if coordinates is None else x.T @ (coordinates.share[:, None] * theta_star)
+
+    def drift(s: Any, x: Any, level: Any) -> tuple[Any, Any, Any]:
+        """−(h + Γθ + Γ*θ* + …), C_ℓ τ(t)/τ and dβ/dt; Γ* = (E[ℓ w*ᵀ] − Γc) C_θ(*,*)⁺ also for labels that jump."""
+        Q, c, at = seen(x, x), seen(x, theta_star), place(problem, overlap(x), level)
+        _, with_star, square, pushed = force_moments(problem, nodes, s, Q, c, at)
+        gamma = average(problem, nodes, Q, c, at, lambda w, v, z: fields.force_r(problem, s, w, v, z))
         gamma_star = (with_star - gamma @ c) @ nodes.teacher_inverse
         pull = jax.vmap(lambda v: fields.drift(problem, s, v))(x)
+        if pushed.means is not None:
+            pull = pull + theta_star @ pushed.means.T
         if scheduled is not None:
             square = square / scheduled.portion(s)
-        return -(pull + x @ gamma.T + theta_star @ gamma_star.T), square
+        rise = level if pushed.level is None else -pushed.level
+        return -(pull + pulled(x @ gamma.T) + pulled(theta_star @ gamma_star.T)), square, rise
 
-    def step(i: Any, x: Any) -> Any:
-        s = t + i * h
+    def step(i: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        (x, level), s = carry, t + i * h
 
         def add(j: Any, total: Any) -> Any:
             own = jax.random.fold_in(key, first + i * stride + j)
             return total + jax.random.normal(own, (len(x), m)) / jnp.sqrt(stride)
 
         normal = jax.lax.fori_loop(0, stride, add, jnp.zeros((len(x), m)))
-        slope, square = drift(s, x)
-        guess = x + h * slope + jnp.sqrt(tau * h) * normal @ root(square)
-        slope_, square_ = drift(s + h, guess)
-        return x + h / 2 * (slope + slope_) + jnp.sqrt(tau * h) * normal @ root((square + square_) / 2)
+        slope, square, rise = drift(s, x, level)
+        guess = x + h * slope + jnp.sqrt(tau * h) * heated(normal) @ root(square)
+        slope_, square_, rise_ = drift(s + h, guess, level + h * rise)
+        x = x + h / 2 * (slope + slope_) + jnp.sqrt(tau * h) * heated(normal) @ root((square + square_) / 2)
+        return x, level + h / 2 * (rise + rise_)
 
-    return jax.lax.fori_loop(0, steps, step, theta)
+    return jax.lax.fori_loop(0, steps, step, (theta, level))
 
 
 def march_particles(
@@ -85,25 +120,45 @@ def march_particles(
     weight_key: Any,
     path_key: Any,
     bar: Progress,
-) -> list[tuple[Any, Any]]:
-    """C_θ(t,t) and C_θ(t,*) of every replica at the times reached before the norm passes BOUND.
+) -> list[tuple[Any, Any, Any]]:
+    """C_θ(t,t), C_θ(t,*) and β of every replica at the times reached before the norm passes BOUND.
 
-    Twice: with steps of at most dt, and with steps twice as large and the same noise.
+    Twice: with steps of at most dt, and with steps twice as large and the same noise. Where coordinates come in groups
+    there are `particles` in all, as many in each, and (times, replicas, g, m, ·) of moments.
     """
     m, tau = problem.width, float(algorithm.noise_temperature)
     scheduled = algorithm if algorithm.scheduled else None
     gram = jnp.asarray(problem.gram())
-    cuts, pairs = _grid(problem, t, dt, knots)
+    table = None if isinstance(problem.data, Iid) else problem.data.table()
+    stiff = 1.0 if table is None else max(1.0, float(table.variance.max()))
+    cuts, pairs = _grid(problem, t, dt / stiff, knots)
+    coordinates, groups, each = None, (), particles
+    if table is not None:
+        each = max(particles // len(table.share), FEWEST)
+        parts = (table.share * table.variance / each, table.variance, table.share / each)
+        coordinates = Coordinates(*(np.repeat(part, each) for part in parts))
+        groups = (len(table.share),)
+
+    def drawn(key: Any) -> Any:
+        return match(jnp.asarray(problem.spread_weights(key, each)), gram)
 
     def draw(key: Any) -> Any:
-        return match(jnp.asarray(problem.spread_weights(key, particles)), gram)
+        if table is None:
+            return drawn(key)
+        own = [drawn(one).at[:, m:].multiply(by) for one, by in zip(_keys(key, table), table.factor, strict=True)]
+        return jnp.concatenate(own)
+
+    def moments(x: Any, y: Any) -> Any:
+        x, y = (part.reshape(*part.shape[:1], *groups, each, -1) for part in (x, y))
+        return jnp.einsum("...na,...nb->...ab", x, y) / each
 
     both = jnp.stack([draw(key) for key in jax.random.split(weight_key, replicas)])
     theta_star, path_keys = both[..., m:], jax.random.split(path_key, replicas)
 
-    def path(stride: int) -> tuple[Any, Any]:
+    def path(stride: int) -> tuple[Any, Any, Any]:
         theta, first = both[..., :m], 0
-        Qs, cs = [], []
+        level = jnp.zeros((replicas, m if problem.bias else 0))
+        found: list[tuple[Any, Any, Any]] = []
         for i, at in enumerate(cuts):
             if i:
                 steps = 2 * pairs[i - 1] // stride
@@ -111,24 +166,31 @@ def march_particles(
                 for done in range(0, steps, AT_ONCE):
                     now, some = cuts[i - 1] + done * h, min(AT_ONCE, steps - done)
                     more = first + done * stride
-                    theta = _advance(
-                        problem, tau, scheduled, nodes, theta, theta_star, now, h, more, some, stride, path_keys
-                    )
+                    theta, level = _advance(
+                        problem, tau, scheduled, coordinates, nodes, theta, level, theta_star, now, h, more, some,
+                        stride, path_keys,
+                    )  # fmt: skip
                     theta.block_until_ready()
                     bar.phase("")
                     bar.advance(some * h / t[-1] / 1.5 / stride)
                 first += steps * stride
-            Q = jnp.einsum("rna,rnb->rab", theta, theta) / particles
+            Q = moments(theta, theta)
             if not bool(jnp.all(jnp.isfinite(Q)) & (jnp.max(Q) < BOUND)):
                 break
             if at in t:
-                Qs.append(Q)
-                cs.append(jnp.einsum("rna,rnb->rab", theta, theta_star) / particles)
-        if not Qs:
-            return jnp.zeros((0, replicas, m, m)), jnp.zeros((0, replicas, m, problem.k))
-        return jnp.stack(Qs), jnp.stack(cs)
+                found.append((Q, moments(theta, theta_star), level))
+        if not found:
+            none = ((*groups, m, m), (*groups, m, problem.k), level.shape[1:])
+            Q, c, levels = (jnp.zeros((0, replicas, *shape)) for shape in none)
+        else:
+            Q, c, levels = (jnp.stack(part) for part in zip(*found, strict=True))
+        return Q, c, levels
 
     return [path(1), path(2)]
+
+
+def _keys(key: Any, table: Table) -> Any:
+    return jax.random.split(key, len(table.share))
 
 
 def _grid(problem: Problem, t: np.ndarray, dt: float, knots: np.ndarray) -> tuple[np.ndarray, list[int]]:

@@ -12,7 +12,7 @@ MAX_NODES = 4000
 """Nodes that a dense eigenproblem still gives in seconds."""
 
 
-class Spectrum(NamedTuple):
+class Measure(NamedTuple):
     """A measure on x ≥ 0: integrals are sums `weights @ f(nodes)`."""
 
     nodes: np.ndarray
@@ -24,7 +24,7 @@ def upper_edge(sample_ratio: float) -> float:
     return (1 + 1 / math.sqrt(sample_ratio)) ** 2
 
 
-def marchenko_pastur(sample_ratio: float, longest: float = 10.0) -> Spectrum:
+def marchenko_pastur(sample_ratio: float, longest: float = 10.0) -> Measure:
     """Gauss rule of the Marchenko–Pastur law (`eq:mp_law`), atom at zero included.
 
     The law's orthogonal polynomials have the recurrence coefficients α_0 = 1, α_k = 1 + 1/δ, β_k = 1/δ, so that
@@ -33,7 +33,7 @@ def marchenko_pastur(sample_ratio: float, longest: float = 10.0) -> Spectrum:
     sqrt(70·t·λ₊), and an N-point rule is exact to degree 2N−1. `longest` is the largest t.
     """
     if math.isinf(sample_ratio):
-        return Spectrum(np.ones(1), np.ones(1))
+        return Measure(np.ones(1), np.ones(1))
     spread = 1 / sample_ratio
     degree = math.sqrt(70.0 * upper_edge(sample_ratio)) * math.sqrt(longest)
     if 32 + 0.75 * degree > MAX_NODES:
@@ -43,7 +43,7 @@ def marchenko_pastur(sample_ratio: float, longest: float = 10.0) -> Spectrum:
     diagonal = np.full(count, 1 + spread)
     diagonal[0] = 1.0
     nodes, vectors = eigh_tridiagonal(diagonal, np.full(count - 1, math.sqrt(spread)))
-    return Spectrum(np.clip(nodes, 0.0, None), vectors[0] ** 2)
+    return Measure(np.clip(nodes, 0.0, None), vectors[0] ** 2)
 
 
 def stieltjes(sample_ratio: float, ridge: float) -> float:

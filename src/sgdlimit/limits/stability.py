@@ -8,7 +8,8 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning
-from ..problem import Constant, NoPenalty, Problem, Ridge, Square
+from ..problem import Constant, Iid, Mixture, NoPenalty, Problem, Ridge, Square
+from .grouped import stable_temperature_of
 from .spectrum import stable_temperature, stable_temperature_of_rows
 
 BOUND = 1e10
@@ -26,17 +27,20 @@ def largest_stable(
     matrix: np.ndarray | None = None,
     algorithm: Algorithm | None = None,
 ) -> float | None:
-    """The largest stable τ where theory gives one: least squares without schedules, whose noise would be τ(t)s(t)².
+    """The largest stable τ where theory gives one: least squares on one class without schedules (τ(t)s(t)²).
 
     On the limit law at the problem's δ (or the one given), or on the rows of the user's matrix.
     """
-    if algorithm is not None and algorithm.scheduled:
+    if isinstance(problem.data, Mixture) or (algorithm is not None and algorithm.scheduled):
         return None
     ridge = ridge_of(problem.penalty)
     if ridge is None or not isinstance(problem.loss, Square) or not isinstance(problem.schedule, Constant):
         return None
     if matrix is None:
-        return stable_temperature(problem.sample_ratio if sample_ratio is None else sample_ratio, ridge)
+        delta = problem.sample_ratio if sample_ratio is None else sample_ratio
+        if isinstance(problem.data, Iid):
+            return stable_temperature(delta, ridge)
+        return stable_temperature_of(problem.data.table(), delta, ridge)
     left, singular, _ = np.linalg.svd(matrix, full_matrices=False)
     delta = matrix.shape[0] / matrix.shape[1]
     return stable_temperature_of_rows(left * singular, singular**2 / delta, ridge, delta)

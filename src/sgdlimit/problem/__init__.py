@@ -1,33 +1,40 @@
 """What is learned: `Problem` and the words it is written in."""
 
+from .data import DataLaw, Iid, PowerLaw, Spectrum, Table
 from .entries import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
-from .labels import Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
+from .labels import ByClass, Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
 from .laws import Law, Normal, Point, Rademacher, SparseNormal, Uniform
 from .losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Square, TwoLayer
+from .mixture import Mixture
 from .penalties import NoPenalty, Penalty, Quartic, Ridge, SmoothL1
 from .problem import Problem
 from .schedules import Constant, CosineDecay, PowerDecay, Schedule
 from .vector_field import VectorField
 
 __all__ = [
+    "ByClass",
     "Constant",
     "CosineDecay",
     "CustomEntries",
+    "DataLaw",
     "Exponential",
     "GaussianEntries",
     "Huber",
+    "Iid",
     "Labels",
     "Law",
     "Linear",
     "Logistic",
     "Logit",
     "Loss",
+    "Mixture",
     "NoPenalty",
     "Noise",
     "Normal",
     "Penalty",
     "Point",
     "PowerDecay",
+    "PowerLaw",
     "Problem",
     "Quartic",
     "Rademacher",
@@ -39,7 +46,9 @@ __all__ = [
     "SmoothL1",
     "SparseEntries",
     "SparseNormal",
+    "Spectrum",
     "Square",
+    "Table",
     "TwoLayer",
     "TwoLayerLabels",
     "Uniform",

@@ -4,23 +4,29 @@ In the eigenbasis of the covariance a coordinate of group q has variance s_q/d; 
 coordinates, and θ* there is the teacher's law times a factor. The limit sees no more than this table (`Table`); a
 finite row is drawn from it coordinate by coordinate.
 
-Contract of a law of data (run by `tests/test_contracts.py`): `table()` gives the groups, on the host, with Σp = 1.
+Contract of a law of data (run by `tests/test_contracts.py`): `table()` gives the groups, on the host, with Σp = 1;
+`levels` says at which dimension, where the law is one of a dimension.
 """
 
 import abc
+import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from .._tree import settle, static, tree
-from ..errors import real, reject, traced, whole
+from ..errors import UnreliableWarning, instance, real, reject, traced, whole
 
 MOST_GROUPS = 1024
 STEEPEST = 10.0
 MOST_LEVELS = 2**24
 LEAST_SHARE = 1e-9
 """Weights that sum to one up to rounding."""
+FEWEST_COORDINATES = 30
+"""Coordinates that share the variance, below which rows are far from the limit of many."""
+RELEVANT = 0.1
+"""Share of the variance that makes a group count by itself."""
 
 
 class Table(NamedTuple):
@@ -43,18 +49,45 @@ class Table(NamedTuple):
         counts[rest] += 1
         return counts
 
+    def moments(self, gram: np.ndarray, width: int) -> np.ndarray:
+        """Second moments of (θ⁰, θ*) in every group, (g, m+k, m+k), from those of their laws; θ⁰ has `width`."""
+        scale = np.ones((len(self.share), len(gram)))
+        scale[:, width:] = self.factor[:, None]
+        return scale[:, :, None] * gram * scale[:, None, :]
+
+    def seen(self, gram: np.ndarray, width: int) -> np.ndarray:
+        """Second moments of (θ⁰ᵀx, r*), (m+k, m+k): Σ p s of the groups, and what no coordinate of x tells."""
+        total = np.einsum("q,qab->ab", self.share * self.variance, self.moments(gram, width))
+        total[width:, width:] += self.unseen * gram[width:, width:]
+        return total
+
     @property
     def effective_rank(self) -> float:
         """(Σ p s)² / Σ p s², over the number of coordinates: 1 for iid entries."""
         return float((self.share @ self.variance) ** 2 / (self.share @ self.variance**2))
 
+    def effective(self, dim: int) -> float:
+        """Coordinates among `dim` that share the variance: by the effective rank, or of the smallest group that has a
+        relevant part of it."""
+        part = self.share * self.variance
+        counts = self.counts(dim)[part > RELEVANT * part.sum()]
+        return min([dim * self.effective_rank, *counts.tolist()])
+
 
 class DataLaw(abc.ABC):
     """What every law of rows offers."""
 
+    classes: Any = 0
+    """Of a mixture."""
+
     @abc.abstractmethod
     def table(self) -> Table:
         """The groups."""
+
+    @property
+    def levels(self) -> int | None:
+        """The dimension that the law itself speaks of; None where it is a limit."""
+        return None
 
 
 @final
@@ -135,6 +168,11 @@ class PowerLaw(DataLaw):
             why = f"a whole number of levels, at least the {self.groups} groups"
             whole("PowerLaw.dim", self.dim, least=self.groups, most=MOST_LEVELS, why=why)
 
+    @property
+    def levels(self) -> int | None:
+        """As given."""
+        return self.dim
+
     def table(self) -> Table:
         """Levels, collected where there are more of them than groups."""
         levels = self.groups if self.dim is None else self.dim
@@ -145,6 +183,37 @@ class PowerLaw(DataLaw):
         total, seen = (np.add.reduceat(part, edges[:-1]) / levels for part in (variance, variance * teacher))
         power = total.sum()
         return Table(share, total / share / power, np.sqrt(seen / seen.sum() * power / total))
+
+
+def tested(law: DataLaw, test: Any) -> Table | None:
+    """Groups of the fresh samples of a test whose law is another: its variances, for the same coordinates and weights.
+
+    None where no such law is given.
+    """
+    if test is None:
+        return None
+    instance("test_data", test, DataLaw, "a law of rows such as sl.Spectrum([1.0, 1.0], [0.2, 0.8])")
+    if test.classes:
+        why = "its classes are those of the data; give another covariance alone, such as sl.Spectrum([2.0])"
+        raise reject("test_data", type(test).__name__, why)
+    here, there = law.table(), test.table()
+    if len(here.share) != len(there.share) or not np.allclose(here.share, there.share, rtol=0, atol=1e-6):
+        given = f"{type(test).__name__} with {len(there.share)} groups"
+        why = f"its groups must be the {len(here.share)} of the data, with the same shares, and other variances"
+        raise reject("test_data", given, why)
+    return here._replace(variance=there.variance)
+
+
+def warn_of_rank(law: DataLaw, dim: int | None) -> None:
+    """Warn where so few coordinates carry the variance that the limit of many means little."""
+    if dim is not None and (count := law.table().effective(dim)) < FEWEST_COORDINATES:
+        warnings.warn(
+            f"data: {count:.3g} of {dim} coordinates carry the variance of {type(law).__name__} (effective rank); the "
+            f"limit takes every group for many coordinates, and may be off where they are fewer than "
+            f"{FEWEST_COORDINATES}: take a flatter spectrum or a larger dimension",
+            UnreliableWarning,
+            stacklevel=3,
+        )
 
 
 def _geometric(levels: int, groups: int) -> np.ndarray:

@@ -22,8 +22,8 @@ def as_user(v: Any) -> Any:
 
 
 def label(problem: "Problem", r_star: Any, z: Any) -> Any:
-    """y = f(r*, z)."""
-    return problem.labels(as_user(r_star), z)
+    """y = f(r*, z); by the class z of a mixture, which has no teacher."""
+    return problem.labels(None if problem.data.classes else as_user(r_star), z)
 
 
 def loss(problem: "Problem", r: Any, r_star: Any, z: Any) -> Any:

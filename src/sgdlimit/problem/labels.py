@@ -125,6 +125,47 @@ class Noise(LabelRule):
 @final
 @tree
 @dataclass(frozen=True)
+class ByClass(LabelRule):
+    """y = values[c] for a sample of class c of `sl.Mixture`; by default +1, −1 for two classes, 0, 1, 2, … for more."""
+
+    values: Any = static(default=None)
+
+    planted: ClassVar = False
+    smooth: ClassVar = True
+
+    def __post_init__(self) -> None:
+        if self.values is None:
+            return
+        why = "it must be a list of numbers, one for each class"
+        if not isinstance(self.values, list | tuple) or not self.values:
+            raise reject("ByClass.values", self.values, why)
+        settle(self, values=tuple(float(real("ByClass.values", value, why=why)) for value in self.values))
+
+    @property
+    def binary(self) -> bool:
+        """Whether all are ±1."""
+        return self.values is not None and all(abs(value) == 1 for value in self.values)
+
+    def among(self, classes: int) -> "ByClass":
+        """With the values of so many classes."""
+        if self.values is None:
+            return ByClass((1.0, -1.0)[:classes] if classes <= 2 else tuple(float(c) for c in range(classes)))
+        if len(self.values) != classes:
+            raise reject("ByClass.values", f"{len(self.values)} numbers", f"the mixture has {classes} classes")
+        return self
+
+    def __call__(self, r_star: Any, z: Any) -> Any:
+        """The value of class z."""
+        return sum(value * (z == c) for c, value in enumerate(self.values)) + 0.0 * z
+
+    def noise(self, law: EntryLaw) -> EntryLaw:
+        """As chosen: the law of the class."""
+        return law
+
+
+@final
+@tree
+@dataclass(frozen=True)
 class TwoLayerLabels(LabelRule):
     """y = Σ_a readout_a·activation(r*_a) + z: a two-layer teacher."""
 

@@ -344,3 +344,29 @@ class PlusLogistic(EntryLaw):
     def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
         """The base on the second coordinate plus logistic quantiles on the first."""
         return self.base.spread_out(u[:, ::-1], key) + np.log(u[:, 0]) - np.log1p(-u[:, 0])
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class Categorical(EntryLaw):
+    """0, 1, 2, … with the given probabilities: the class of a sample, as a number."""
+
+    weights: tuple[float, ...]
+
+    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+        """Class indices."""
+        u = jax.random.uniform(key, shape)
+        edges = jnp.cumsum(jnp.asarray(self.weights, u.dtype))[:-1]
+        return jnp.sum(u[..., None] >= edges, axis=-1).astype(u.dtype)
+
+    def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Σ w_c c, Σ w_c c²."""
+        weights = np.asarray(self.weights, dtype=float)
+        index = np.arange(len(weights))
+        return _iid(float(weights @ index), float(weights @ index**2), size)
+
+    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+        """Quantiles: as many of each class as the points say."""
+        edges = np.cumsum(np.asarray(self.weights, dtype=float))[:-1]
+        return np.searchsorted(edges, u[:, 0], side="right").astype(float)

@@ -61,7 +61,8 @@ def sign_of_score(problem: "Problem") -> bool:
 
 def sign_of_gaussian(problem: "Problem") -> bool:
     """Whether the zero-one error compares the signs of two Gaussians, and so is an arccos of overlaps."""
-    return sign_of_score(problem) and isinstance(problem.labels, Sign) and isinstance(problem.noise, Normal)
+    plain = sign_of_score(problem) and not problem.bias
+    return plain and isinstance(problem.labels, Sign) and isinstance(problem.noise, Normal)
 
 
 def on_samples(problem: "Problem") -> dict[str, SampleObservable]:

@@ -12,12 +12,14 @@ import numpy as np
 
 from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
-from ..errors import InputError, instance, real, reject, traced, whole
+from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
+from .data import DataLaw, Iid, Table
 from .entries import check_sampler
 from .labels import LabelRule, Linear
 from .laws import BLOCK, LIGHT, EntryLaw, Law, Point, SparseNormal, tail_index
 from .losses import LossLike, identity
+from .mixture import DIRECTION, Mixture, settle_classes
 from .parameters import bound
 from .penalties import NoPenalty, PenaltyLike
 from .schedules import Constant, ScheduleLike
@@ -39,6 +41,9 @@ class Problem:
     teacher, noise, init: laws of a coordinate of θ*, of z, of a coordinate of θ⁰; teacher=None: labels from z alone.
     width, teacher_width: m and k; k = m unless said otherwise.
     schedule: s(t), a factor on ℓ and h.
+    data: law of the rows x; iid entries unless said otherwise.
+    bias: whether the student has an intercept, r = θᵀx + β. It is trained as the weight of a constant feature 1/√d,
+        from 0 and without penalty: dβ/dt = −E ℓ.
     """
 
     loss: LossLike | VectorField
@@ -51,6 +56,8 @@ class Problem:
     width: int = static(default=1)
     teacher_width: int | None = static(default=None)
     schedule: ScheduleLike = field(default_factory=Constant)
+    data: DataLaw = field(default_factory=Iid)
+    bias: bool = static(default=False)
 
     def __post_init__(self) -> None:
         instance("loss", self.loss, (LossLike, VectorField), "a built-in or sl.Loss(fn) with fn(r, y) -> scalar")
@@ -61,6 +68,12 @@ class Problem:
         instance("noise", self.noise, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         instance("init", self.init, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         check_schedule("schedule", self.schedule)
+        instance(
+            "data",
+            self.data,
+            DataLaw,
+            "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.Mixture([1.0, -1.0])",
+        )
         if self.teacher is not None:
             instance("teacher", self.teacher, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         why = "δ = n/d must be a positive number; math.inf means infinite data"
@@ -69,6 +82,8 @@ class Problem:
         whole("width", self.width, least=1, most=MOST_UNITS, why=f"m {units}")
         if self.teacher_width is not None:
             whole("teacher_width", self.teacher_width, least=1, most=MOST_UNITS, why=f"k {units}, or None")
+        flag("bias", self.bias)
+        settle_classes(self)
         if self.teacher is None and self.labels.planted:
             name = type(self.labels).__name__
             raise reject(
@@ -79,8 +94,15 @@ class Problem:
         self._check_shapes()
 
     @property
+    def star(self) -> EntryLaw | None:
+        """The law of θ*: the teacher's, or that of the directions of a mixture's means."""
+        return DIRECTION if isinstance(self.data, Mixture) else self.teacher
+
+    @property
     def k(self) -> int:
-        """Teacher width; 0 when there is no teacher."""
+        """Columns of θ*: teacher width, or directions of a mixture's means; 0 when there is neither."""
+        if isinstance(self.data, Mixture):
+            return self.data.directions
         if self.teacher is None:
             return 0
         return self.width if self.teacher_width is None else self.teacher_width
@@ -104,16 +126,16 @@ class Problem:
 
     @property
     def noise_law(self) -> EntryLaw:
-        """The law of z that the labels need."""
-        return self.labels.noise(self.noise)
+        """The law of z that the labels need; of the class in a mixture."""
+        return self.labels.noise(self.data.law if isinstance(self.data, Mixture) else self.noise)
 
     def sample_weights(self, key: Any, dim: int) -> tuple[jax.Array, jax.Array]:
         """θ⁰ (d, m) and θ* (d, k)."""
         start, teacher = jax.random.split(key)
         theta = self.init.sample(start, (dim, self.width))
-        if self.teacher is None:
+        if self.star is None:
             return theta, jnp.zeros((dim, 0))
-        return theta, self.teacher.sample(teacher, (dim, self.k))
+        return theta, self.star.sample(teacher, (dim, self.k))
 
     def spread_weights(self, key: Any, count: int) -> np.ndarray:
         """Rows of (θ⁰, θ*), (count, m+k), on the host: every entry's draws spread evenly over its law.
@@ -123,9 +145,9 @@ class Problem:
         """
         start, teacher = jax.random.split(key)
         theta = _spread("init", self.init, start, count, self.width)
-        if self.teacher is None:
+        if self.star is None:
             return theta
-        return np.concatenate([theta, _spread("teacher", self.teacher, teacher, count, self.k)], axis=1)
+        return np.concatenate([theta, _spread("teacher", self.star, teacher, count, self.k)], axis=1)
 
     def sample_noise(self, key: Any, count: int) -> jax.Array:
         """z (count,)."""
@@ -134,11 +156,30 @@ class Problem:
     def gram(self) -> np.ndarray:
         """G: second moments of one row of (θ⁰, θ*), shape (m+k, m+k)."""
         mean, start = self.init.moments(self.width)
-        if self.teacher is None:
+        if self.star is None:
             return start
-        teacher_mean, teacher = self.teacher.moments(self.k)
+        teacher_mean, teacher = self.star.moments(self.k)
         cross = np.outer(mean, teacher_mean)
         return np.block([[start, cross], [cross.T, teacher]])
+
+    def grams(self, table: Table) -> np.ndarray:
+        """G^q = D_q G D_q of every group, D_q = diag(1, …, factor_q, …): second moments of (θ⁰, θ*), (g, m+k, m+k)."""
+        size = np.ones((len(table.share), self.width + self.k))
+        size[:, self.width :] = table.factor[:, None]
+        return size[:, :, None] * self.gram() * size[:, None, :]
+
+    def weight_gram(self) -> np.ndarray:
+        """Σ_q p_q G^q: second moments of (θ⁰, θ*) over all coordinates."""
+        table = self.data.table()
+        return np.einsum("g,gab->ab", table.share, self.grams(table))
+
+    def sample_gram(self, table: Table | None = None) -> np.ndarray:
+        """Second moments of (w_0, w*) of a fresh sample, with what x does not tell of w*; iid: those of a weight."""
+        table = self.data.table() if table is None else table
+        gram = np.einsum("g,gab->ab", table.share * table.variance, self.grams(table))
+        if table.unseen:
+            gram[self.width :, self.width :] += table.unseen * self.gram()[self.width :, self.width :]
+        return gram
 
     def _check_shapes(self) -> None:
         """Trace every function once, abstractly: wrong shapes and non-jax code surface here, before any work."""
@@ -249,7 +290,7 @@ def _all_at_start(asked: list[Any]) -> list[dict[str, np.ndarray]]:
 def check_start(problem: Problem, z: Any = None) -> None:
     """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z)."""
     count = 256 if z is None else len(z)
-    values, vectors = np.linalg.eigh(problem.gram())
+    values, vectors = np.linalg.eigh(problem.sample_gram())
     root = vectors * np.sqrt(np.clip(values, 0, None))
     w = np.random.default_rng(0).standard_normal((count, problem.width + problem.k)) @ root.T
     z = None if z is None else np.asarray(z, dtype=np.float32)
@@ -291,7 +332,7 @@ def check_tails(problem: Problem) -> None:
     z = law.many((BLOCK,))
     if tail_index(z) >= LIGHT:
         return
-    w = np.sqrt(np.diag(problem.gram()))
+    w = np.sqrt(np.diag(problem.sample_gram()))
     found = _along_noise(problem, w.astype(np.float32), z.astype(np.float32))
     index = {name: tail_index(np.asarray(values, dtype=np.float64)) for name, values in found.items()}
     if index["force"] < LIGHT:

@@ -149,7 +149,9 @@ class Result(abc.ABC):
         lines = [
             (
                 "problem",
-                _phrase(problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init")),
+                _phrase(
+                    problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init", "data", "bias")
+                ),
             ),
             ("algorithm", spoken(self.about.get("algorithm"))),
             (
@@ -292,4 +294,5 @@ def spoken(words: Any) -> str:
 
 
 def _phrase(words: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    return ", ".join(f"{key} {spoken(words[key])}" for key in keys if words.get(key) is not None)
+    usual = (None, False, {"name": "Iid"})
+    return ", ".join(f"{key} {spoken(words[key])}" for key in keys if words.get(key) not in usual)

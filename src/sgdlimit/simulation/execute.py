@@ -220,6 +220,8 @@ def _label(job: Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str
     }
     if job.problem.k:
         coords["teacher"] = np.arange(job.problem.k)
+    if "norm_by_group" in variables:
+        coords["group"] = np.arange(variables["norm_by_group"].values.shape[2])
     if kept:
         coords["snapshot"] = plan.keep[:kept] * plan.step_time
     return variables, coords

@@ -15,14 +15,15 @@ from ..dmft import metrics as own
 from ..errors import real, reject, seed_number, whole
 from ..limits.curvature import COUNT, Curvature, curvature, start_samples
 from ..limits.on_data import read_data, signs
-from ..problem import Labels, NoPenalty, Point, Problem, Square
+from ..problem import DataLaw, Labels, NoPenalty, Point, Problem, Square
+from ..problem.data import tested, warn_of_rank
 from ..problem.entries import resolve as resolve_entries
 from ..problem.problem import check_start
 from ..problem.schedules import resolving_step
 from ..results import Runs
 from .execute import Job, execute
 from .loop import Keys, Plan
-from .trial import Extra, RowsTest, Trial, build
+from .trial import Extra, RowsTest, Trial, build, coordinates_of
 
 FLOW_STEP = 0.01
 """Default step of the integrators of gradient flow and SGF."""
@@ -53,6 +54,7 @@ def simulate(
     test_samples: int | None = None,
     metrics: Mapping[str, Callable[..., Any]] | None = None,
     weight_metrics: Mapping[str, Callable[..., Any]] | None = None,
+    test_data: DataLaw | None = None,
     dtype: str = "float32",
     checkpoint: Any = None,
     workers: int | None = None,
@@ -67,6 +69,7 @@ def simulate(
     snapshots: times at which weights and pre-activations are kept (default: the last recorded one).
     test_samples: fresh samples behind a test average; workers: trials run at once (default: one a core).
     metrics, weight_metrics: further averages by name, as in `solve`: ψ(r, r_star, z) and ψ(theta, theta_star).
+    test_data: law of the samples of a test, where it is another than `problem.data`, as in `solve`.
     checkpoint: a file that keeps finished trials; called again after a kill, or with more trials, only those that are
         missing are run, and the result is the same to the last bit. Any other call is refused.
     """
@@ -76,10 +79,12 @@ def simulate(
     samples = 0 if problem.infinite_data else round(problem.sample_ratio * dim)
     if not problem.infinite_data and samples < 1:
         raise reject("dim", dim, f"n = δd rounds to 0 at δ = {problem.sample_ratio:g}; raise dim")
+    warn_of_rank(problem.data, dim)
     law = resolve_entries(entries)
     fresh = (GAUSSIAN_TEST if law.gaussian else ROWS_TEST) if test_samples is None else test_samples
     fresh = whole("test_samples", fresh, least=1, why="it must be a whole number ≥ 1")
     extra = Extra(own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics))
+    coordinates = coordinates_of(problem, dim, tested(problem.data, test_data))
     wanted = grid.resolve(t_max, times)
     check_start(problem)
     pull = curvature(problem, float(wanted[-1]), *start_samples(problem))
@@ -88,12 +93,14 @@ def simulate(
 
     def prepare(index: int) -> tuple[Trial, Any, Keys]:
         key = jax.random.fold_in(root, index)
-        trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0))
+        trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), coordinates)
         return trial._replace(extra=extra), theta, _keys(key)
 
-    owner = {"entries": law, "test_samples": fresh, "metrics": extra}
+    owner = {"entries": law, "test_samples": fresh, "metrics": extra, "test_data": test_data}
     job = Job("simulation", problem, algorithm, plan, prepare, samples, dim, None, owner)
     options = {"t_max": float(plan.record[-1] * plan.step_time), "dt": step, "entries": law, "test_samples": fresh}
+    if test_data is not None:
+        options["test_data"] = test_data
     return execute(
         job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, checkpoint=checkpoint,
         options=options,

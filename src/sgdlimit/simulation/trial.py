@@ -6,12 +6,15 @@ from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._linalg import root
 from .._tree import static, tree
-from ..algorithms.base import Data, FreshData, StoredData
-from ..problem import Problem, observables
+from ..algorithms.base import Data, FreshData, StoredData, dimension, draw_rows
+from ..problem import Iid, Problem, observables
+from ..problem.data import Table
 from ..problem.entries import Entries
+from ..problem.shift import moved, place
 
 
 class GaussianTest(NamedTuple):
@@ -19,6 +22,8 @@ class GaussianTest(NamedTuple):
 
     normals: Any
     z: Any
+    variance: Any = None
+    """s of every coordinate, (d,); None for iid entries."""
 
 
 class RowsTest(NamedTuple):
@@ -46,48 +51,105 @@ class Trial(NamedTuple):
     theta_star: Any
     test: GaussianTest | RowsTest | None
     extra: Extra = Extra()
+    by_group: Any = None
+    """(g, d): the mean over each group's coordinates, where there are several groups."""
+
+
+class Coordinates(NamedTuple):
+    """Of data that are not iid: what every coordinate has, group by group."""
+
+    scale: Any
+    """√s, (d,)."""
+    factor: Any
+    """On θ*, (d,)."""
+    tested: Any
+    """s of the fresh samples of a test, (d,)."""
+    by_group: Any
+    """As in `Trial`."""
+
+
+def coordinates_of(problem: Problem, dim: int, tested: Table | None) -> Coordinates | None:
+    """Groups one after the other, as many coordinates of each as its share; None for iid entries.
+
+    `tested`: groups of the samples of a test, where their law is another.
+    """
+    if isinstance(problem.data, Iid) and tested is None:
+        return None
+    table = problem.data.table()
+    tested = table if tested is None else tested
+    counts = table.counts(dim)
+    group = np.repeat(np.arange(len(counts)), counts)
+    by_group = None
+    if len(counts) > 1:
+        by_group = (group == np.arange(len(counts))[:, None]) / np.where(counts > 0, counts, np.nan)[:, None]
+    return Coordinates(np.sqrt(table.variance)[group], table.factor[group], tested.variance[group], by_group)
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
-def build(problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any) -> tuple[Trial, Any]:
-    """A trial with its own data, and θ⁰. `samples` is n, 0 for infinite data; `fresh` counts the test samples."""
+def build(
+    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, own: Coordinates | None = None
+) -> tuple[Trial, Any]:
+    """A trial with its own data, and θ⁰. `samples` is n, 0 for infinite data; `fresh` counts the test samples.
+
+    The weights of a student with an intercept have one more row, √d β: that of its constant feature.
+    """
     data_key, weight_key, noise_key, test_key, test_noise_key = jax.random.split(key, 5)
     theta, theta_star = problem.sample_weights(weight_key, dim)
+    scale = None
+    if own is not None:
+        own = Coordinates(*(None if part is None else jnp.asarray(part, theta.dtype) for part in own))
+        scale, theta_star = own.scale, own.factor[:, None] * theta_star
+    if problem.bias:
+        theta = jnp.concatenate([theta, jnp.zeros((1, problem.width), theta.dtype)])
     if samples:
-        X = entries.sample(data_key, (samples, dim)) / jnp.sqrt(dim)
-        data: Data = StoredData(problem, X, X @ theta_star, problem.sample_noise(noise_key, samples))
+        data: Data = StoredData(problem, *draw_rows(problem, entries, theta_star, scale, samples, data_key, noise_key))
     else:
-        data = FreshData(problem, entries, theta_star)
-    z = problem.sample_noise(test_noise_key, fresh)
+        data = FreshData(problem, entries, theta_star, scale)
     if entries.gaussian:
-        test: Any = GaussianTest(jax.random.normal(test_key, (fresh, problem.width + problem.k)), z)
+        normals = jax.random.normal(test_key, (fresh, problem.width + problem.k))
+        z = problem.sample_noise(test_noise_key, fresh)
+        test: Any = GaussianTest(normals, z, None if own is None else own.tested)
     else:
-        rows = entries.sample(test_key, (fresh, dim)) / jnp.sqrt(dim)
-        test = RowsTest(rows, rows @ theta_star, z)
-    return Trial(data, theta_star, test), theta
+        scale = None if own is None else jnp.sqrt(own.tested)
+        test = RowsTest(*draw_rows(problem, entries, theta_star, scale, fresh, test_key, test_noise_key))
+    return Trial(data, theta_star, test, by_group=None if own is None else own.by_group), theta
 
 
 def observe(trial: Trial, theta: Any) -> dict[str, Any]:
     """Every observable of the problem at θ."""
-    problem, (dim, m) = trial.data.problem, theta.shape
+    problem, full, m = trial.data.problem, theta, theta.shape[1]
+    dim = dimension(problem, len(full))
+    theta = full[:dim]
     norm = theta.T @ theta / dim
     overlap = theta.T @ trial.theta_star / dim
     out = {"norm": norm}
+    intercept = None
+    if problem.bias:
+        out["intercept"] = intercept = full[dim] / jnp.sqrt(dim)
     if problem.k:
         out["overlap"] = overlap
+    if trial.by_group is not None:
+        out["norm_by_group"] = _by_group(trial, theta, theta)
+        if problem.k:
+            out["overlap_by_group"] = _by_group(trial, theta, trial.theta_star)
     chosen = observables.on_samples(problem) | dict(trial.extra.on_samples)
     for name, fn in trial.extra.on_weights:
         out[name] = jnp.mean(jax.vmap(fn)(theta, trial.theta_star))
     if trial.test is not None:
         if isinstance(trial.test, GaussianTest):
             teacher = trial.theta_star.T @ trial.theta_star / dim
-            w = trial.test.normals @ root(jnp.block([[norm, overlap], [overlap.T, teacher]]))
-            fresh = (w[:, :m], w[:, m:], trial.test.z)
+            gram = jnp.block([[norm, overlap], [overlap.T, teacher]])
+            if trial.test.variance is not None:
+                both = jnp.concatenate([theta, trial.theta_star], axis=1)
+                gram = both.T @ (trial.test.variance[:, None] * both) / dim
+            w = trial.test.normals @ root(gram)
+            r = moved(problem, place(problem, overlap, intercept), trial.test.z, w[:, :m].T).T
+            fresh = (r, w[:, m:], trial.test.z)
         else:
-            fresh = (trial.test.X @ theta, trial.test.r_star, trial.test.z)
+            fresh = (trial.test.X @ full, trial.test.r_star, trial.test.z)
         out |= {f"test_{name}": jnp.mean(jax.vmap(fn)(*fresh)) for name, fn in chosen.items()}
     if isinstance(trial.data, StoredData):
-        seen = (trial.data.X @ theta, trial.data.r_star, trial.data.z)
+        seen = (trial.data.X @ full, trial.data.r_star, trial.data.z)
         out |= {f"train_{name}": jnp.mean(jax.vmap(fn)(*seen)) for name, fn in chosen.items()}
     else:
         # With infinite data every training sample is fresh: the two averages are the same.
@@ -95,9 +157,15 @@ def observe(trial: Trial, theta: Any) -> dict[str, Any]:
     return out
 
 
+def _by_group(trial: Trial, left: Any, right: Any) -> Any:
+    """Products of weights, averaged over each group's coordinates: (g, ·, ·)."""
+    products = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+    return (trial.by_group @ products).reshape(-1, left.shape[1], right.shape[1])
+
+
 def snapshot(trial: Trial, theta: Any) -> dict[str, Any]:
     """Weights and pre-activations, for comparing distributions."""
-    out = {"theta": theta}
+    out = {"theta": theta[: dimension(trial.data.problem, len(theta))]}
     if trial.data.problem.k:
         out["theta_star"] = trial.theta_star
     if isinstance(trial.data, StoredData):

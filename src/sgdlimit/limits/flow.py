@@ -1,0 +1,117 @@
+"""Gradient flow on a quadratic: how a mode of eigenvalue x relaxes, and the clock it does so by."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from .._tree import tree
+from ..algorithms import Algorithm
+from ..problem import Constant, Problem
+from ..problem.schedules import ScheduleLike, course, factors
+
+
+def shrink(x: np.ndarray, ridge: float, u: Any) -> np.ndarray:
+    """(1 − e^{−(x+λ)u})/(x+λ), entire in x: u where x + λ = 0. Axes (times, x)."""
+    total = x + ridge
+    product = np.multiply.outer(np.asarray(u, dtype=np.float64), total)
+    return np.divide(
+        -np.expm1(-product),
+        total,
+        out=np.broadcast_to(np.asarray(u)[..., None], product.shape).astype(float),
+        where=total > 0,
+    )
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class _Heat(ScheduleLike):
+    """τ(t)/τ = B/B(t)."""
+
+    algorithm: Algorithm
+
+    @property
+    def breaks(self) -> Any:
+        """Those of the share."""
+        return getattr(self.algorithm.batch_share, "breaks", ())
+
+    def __call__(self, t: Any) -> Any:
+        return 1 / self.algorithm.portion(t)
+
+
+class Moving(NamedTuple):
+    """What changes in time, as functions of arrays of times; None for 1."""
+
+    speed: Callable[[np.ndarray], np.ndarray] | None
+    """s(t)."""
+    heat: Callable[[np.ndarray], np.ndarray] | None
+    """τ(t)/τ."""
+    knots: np.ndarray
+    """Times at which either changes."""
+    longest: float
+    """∫|s|: the largest time of the flow."""
+
+
+def moving(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Moving:
+    """A schedule and the temperature of an algorithm up to t_max."""
+    speed = heat = None
+    knots, longest = [np.zeros(0)], t_max
+    if not isinstance(schedule, Constant):
+        t, s = seen = course("schedule", schedule, t_max)
+        speed, longest = partial(factors, "schedule", schedule), float(np.trapezoid(np.abs(s), t))
+        knots.append(seen.knots())
+    if algorithm.scheduled:
+        name, own = f"{type(algorithm).__name__}.batch_share", _Heat(algorithm)
+        heat = partial(factors, name, own)
+        knots.append(course(name, own, t_max).knots())
+    return Moving(speed, heat, np.unique(np.concatenate(knots)), longest)
+
+
+class Asked(NamedTuple):
+    """Least squares, ready to be solved."""
+
+    problem: Problem
+    ridge: float
+    tau: float
+    t: np.ndarray
+    moving: Moving
+    kernels: bool
+
+
+class Found(NamedTuple):
+    """Its curves by name, and how many nodes the spectrum took."""
+
+    values: dict[str, np.ndarray]
+    nodes: int
+
+
+def two_time(
+    mu: tuple[np.ndarray, np.ndarray],
+    ridge: float,
+    delta: float,
+    u: np.ndarray,
+    pace: np.ndarray,
+    memory: np.ndarray,
+    toward: np.ndarray,
+    teacher2: float,
+    spread: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> dict[str, np.ndarray]:
+    """`lem:dmft_ridge_solution`: R_θ = K_0, R_ℓ = −K_1/δ, C_θ from C*_θ (`eq:C_theta_ridge_sol`).
+
+    Retarded kernels vanish for t < t'. `mu`: nodes and weights of the law of x.
+    """
+    x, w = mu
+    count = len(u)
+    correlation, response, ell = np.empty((count, count)), np.zeros((count, count)), np.zeros((count, count))
+    for i in range(count):
+        past = slice(0, i + 1)
+        decay = np.exp(-np.multiply.outer(u[i] - u[past], x + ridge))
+        response[i, past] = decay @ w
+        ell[i, past] = -pace[i] * pace[past] * (decay @ (w * x)) / delta
+        star = spread(np.full(i + 1, u[i]), u[past]) + (decay * memory[past]) @ (w * x)
+        correlation[i, past] = correlation[past, i] = star + toward[i] + toward[past] - teacher2
+    kernels = {"C_theta": correlation, "R_theta": response, "R_ell": ell, "Gamma": pace}
+    return {name: value[..., None, None] for name, value in kernels.items()}

@@ -1,0 +1,205 @@
+"""The spectrum of A = XᵀX/δ where coordinates come in groups: what each group sees of it, as a quadrature rule.
+
+With κ(z) = 1/m̃(z), m̃ the transform of the companion law (Silverstein's equation), and the mean over coordinates k of
+group q,
+
+    z + κ = (κ/δ) Σ_q p_q s_q/(κ + s_q),        E_q[(A − z)⁻¹]_kk = −κ/(z (κ + s_q)).
+
+Integrands are entire functions of x that vary on the scale of x itself, down to 1/t: between cuts in geometric
+progression they are polynomials to rounding, and the weights of a Chebyshev rule are moments of the law there. Those
+are integrals over arcs in the upper half plane, which pass above the edges and gaps of the law.
+"""
+
+import math
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from ..problem import Table
+from .curvature import edge
+
+DEGREE = 32
+"""Nodes between two cuts: e^{−xt} on [a, 4a] errs by 3⁻³², at any t."""
+RATIO = 4.0
+"""Of neighbouring cuts, at most."""
+FLAT = 4.0
+"""First cut × last time: e^{−8y} on [0, 1] errs by 1e-15 at this degree."""
+HEIGHT = 0.25
+"""Of an arc over half its width: polynomials of this degree stay below 3e3 on it."""
+STEP, REACH = 0.02, 3.7
+"""Spacing and range of the points of an arc in the double exponential variable: 1e-13, down to 1e-28 from its ends."""
+AT_ONCE = 2048
+"""Intervals × groups whose arcs are held at once."""
+CLOSE = 1e-14
+"""Relative change of κ at which Newton's steps end."""
+
+
+class Grouped(NamedTuple):
+    """The law of the eigenvalues x of A, and the part of it that each group sees."""
+
+    nodes: np.ndarray
+    """x, (N,)."""
+    parts: np.ndarray
+    """(g, N): p_q times weights, so that parts[q] @ f(nodes) is the sum of [f(A)]_kk over the group, over d."""
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Of all coordinates together."""
+        return self.parts.sum(axis=0)
+
+
+class _Law(NamedTuple):
+    """Silverstein's equation of groups of positive variance, κ (1 − Σp/δ + (κ/δ) Σ p/(κ + s)) = −z."""
+
+    share: np.ndarray
+    variance: np.ndarray
+    ratio: float
+    """δ."""
+
+    @property
+    def rest(self) -> float:
+        """1 − Σp/δ."""
+        return 1 - float(self.share.sum()) / self.ratio
+
+    def at(self, ridge: float) -> float:
+        """κ at z = −λ ≤ 0: the root in [λ, λ + Σps/δ]; at λ = 0 what is left of it, 0 where samples are plenty."""
+        if ridge == 0 and self.rest >= 0:
+            return 0.0
+
+        def miss(kappa: float) -> float:
+            return kappa * (self.rest + float(self.share @ (kappa / (kappa + self.variance))) / self.ratio) - ridge
+
+        most = ridge + float(self.share @ self.variance) / self.ratio
+        least = ridge if ridge > 0 else self._least()
+        return float(brentq(miss, least, most * (1 + 1e-12), xtol=1e-300, rtol=1e-15))
+
+    def _least(self) -> float:
+        """Below the positive root at λ = 0: Σ p κ/(κ + s) ≤ κ Σ p/s."""
+        return -self.rest * self.ratio / float(np.sum(self.share / self.variance)) * (1 - 1e-12)
+
+    def newton(self, z: np.ndarray, kappa: np.ndarray, turns: int) -> np.ndarray:
+        """κ(z), from a guess."""
+        for _ in range(turns):
+            part = kappa[..., None] / (kappa[..., None] + self.variance)
+            value = z + kappa * (self.rest + part @ self.share / self.ratio)
+            step = value / (self.rest + (part * (2 - part)) @ self.share / self.ratio)
+            kappa = kappa - step
+            if np.all(np.abs(step) <= CLOSE * np.abs(kappa)):
+                break
+        return kappa
+
+    def from_above(self, z: np.ndarray) -> np.ndarray:
+        """κ(z), Im z > 0: the one root below the real axis, followed down from where κ ≈ −z."""
+        size = 1e3 * (np.abs(z) + self.variance.max() / min(self.ratio, 1.0))
+        kappa = -(z + 1j * size)
+        for lower in 0.7 ** np.arange(150):
+            kappa = self.newton(z + 1j * lower * size, kappa, 3)
+        return self.newton(z, kappa, 60)
+
+
+def stable_temperature_of(table: Table, sample_ratio: float, ridge: float) -> float:
+    """Largest stable τ = 2/∫ x²/(x+λ) dμ; the integral is Σ p s (s + κ − λ)/(s + κ) at z = −λ."""
+    some = table.variance > 0
+    share, s = table.share[some], table.variance[some]
+    kappa, shift = ridge, 0.0
+    if not math.isinf(sample_ratio):
+        kappa = _Law(share, s, sample_ratio).at(ridge)
+        shift = kappa / sample_ratio * float(share @ (s / (kappa + s)))
+    return 2 / float(share @ (s * (s + shift) / (s + kappa)))
+
+
+def grouped(table: Table, sample_ratio: float, longest: float = 10.0) -> Grouped:
+    """The rule for entire functions of x of exponential type 2·longest; at infinite data A is the covariance."""
+    share, s = table.share, table.variance
+    if math.isinf(sample_ratio):
+        return Grouped(s, np.diag(share))
+    some = s > 0
+    law = _Law(share[some], s[some], sample_ratio)
+    left = law.at(0.0)  # κ at z = 0
+    atom = np.where(some, left / (left + np.where(some, s, 1.0)), 1.0)
+    cuts = _cuts(edge(np.ones(1), sample_ratio, table), longest)
+    at_once = max(1, AT_ONCE // len(s))
+    nodes, parts = [np.zeros(1)], [atom[:, None]]
+    for first in range(0, len(cuts) - 1, at_once):
+        ends = cuts[first : first + at_once + 1]
+        nodes += [(a + b) / 2 + (b - a) / 2 * _chebyshev() for a, b in pairwise(ends)]
+        seen = np.zeros((len(s), (len(ends) - 1) * DEGREE))
+        seen[some] = _between(law, atom[some], ends)
+        parts.append(seen)
+    return Grouped(np.concatenate(nodes), share[:, None] * np.concatenate(parts, axis=1))
+
+
+def _cuts(top: float, longest: float) -> np.ndarray:
+    """0, and from the scale of the last time up to the largest eigenvalue in geometric progression."""
+    first = FLAT / longest if longest > 0 else math.inf
+    if first >= top:
+        return np.array([0.0, top])
+    return np.append(0.0, np.geomspace(first, top, 1 + math.ceil(math.log(top / first) / math.log(RATIO))))
+
+
+@cache
+def _chebyshev() -> np.ndarray:
+    return np.cos(math.pi * (np.arange(DEGREE) + 0.5) / DEGREE)
+
+
+@cache
+def _arc() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Right half of the arc over [−1, 1], from its top to 1: points less 1, steps, and polynomials there, (J, K).
+
+    The angle φ falls from π/2 to zero as 1/(1 + e^{π sinh v}).
+    """
+    v = STEP * np.arange(round(REACH / STEP) + 1)
+    small = np.exp(-math.pi * np.sinh(v))
+    phi = math.pi * small / (1 + small)
+    speed = STEP * math.pi**2 * np.cosh(v) * small / (1 + small) ** 2
+    speed[0] /= 2  # the other half begins here too
+    points = -2 * np.sin(phi / 2) ** 2 + 1j * HEIGHT * np.sin(phi)
+    steps = (np.sin(phi) - 1j * HEIGHT * np.cos(phi)) * speed
+    polynomials = np.cos(np.arange(DEGREE) * np.arccos(1 + points)[:, None])
+    return points, steps, polynomials
+
+
+def _between(law: _Law, atom: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """Weights of the Chebyshev nodes between the cuts, for each group without its atom, (g, intervals · K).
+
+    ∫_a^b T dμ = (1/π) Im ∫ T(z) m(z) dz from a to b over the upper half plane.
+    """
+    a, b = cuts[:-1], cuts[1:]
+    half = (b - a) / 2
+    points, steps, polynomials = _arc()
+    top = law.from_above((a + b) / 2 + 1j * HEIGHT * half)
+    moments = 0.0
+    for end, sign in ((b, 1), (a, -1)):  # the left half is the right one, mirrored: z ↦ −z̄
+        turned = (lambda x: x) if sign > 0 else (lambda x: -np.conj(x))
+        z = end[:, None] + half[:, None] * turned(points)
+        kappa = _along(law, z, top)
+        # Less what has no mass here: the atom near zero, and all of −1/z elsewhere, where a group sees little.
+        part = law.variance[:, None] / (kappa[:, None, :] + law.variance[:, None])
+        transform = (part - np.where(a == 0, 1 - atom[:, None], 0.0).T[..., None]) / z[:, None, :]
+        local = sign ** np.arange(DEGREE) * (polynomials if sign > 0 else np.conj(polynomials))
+        moments = moments + np.imag((transform * (half[:, None, None] * (sign * turned(steps)))) @ local) / math.pi
+    angles = math.pi * np.outer(np.arange(DEGREE), np.arange(DEGREE) + 0.5) / DEGREE
+    to_weights = 2 / DEGREE * np.cos(angles)
+    to_weights[0] /= 2
+    return np.moveaxis(moments @ to_weights, 1, 0).reshape(len(law.share), -1)
+
+
+def _along(law: _Law, z: np.ndarray, top: np.ndarray) -> np.ndarray:
+    """κ along arcs, (intervals, J), each point from those before it."""
+    found = np.empty_like(z)
+    before = kappa = top
+    for j in range(z.shape[1]):
+        guess = 2 * kappa - before if j > 1 else kappa
+        new = law.newton(z[:, j], guess, 8)
+        lost = ~(new.imag < 0)  # the root is unique below the axis
+        if np.any(lost):
+            new[lost] = law.newton(z[lost, j], np.conj(new[lost]), 8)
+            lost = ~(new.imag < 0)
+        if np.any(lost):
+            new[lost] = law.from_above(z[lost, j])
+        before, kappa = kappa, new
+        found[:, j] = new
+    return found

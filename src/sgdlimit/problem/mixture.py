@@ -1,0 +1,143 @@
+"""Gaussian mixtures: rows of several classes, each with its own mean and all with one covariance.
+
+A row of class c is x = μ_c + Σ^½ u, u with iid entries of variance 1/d, and μ_c = Σ_j means[c, j] a_j / d along
+directions a_j with iid N(0, 1) coordinates, so that θᵀμ_c = Σ_j means[c, j] (θᵀa_j/d) is of order one. The directions
+take the place of the teacher, r* = aᵀ(x − μ_c), and the class takes that of the label noise: z = c.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._tree import settle, tree
+from ..errors import real, reject, traced
+from .data import DataLaw, Table
+from .labels import ByClass
+from .laws import ENTRY, LARGEST, Categorical, Normal, Point
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+MOST_CLASSES = 64
+MOST_DIRECTIONS = 64
+LEAST_WEIGHT = 1e-9
+"""Weights sum to one up to this rounding, each."""
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class Mixture(DataLaw):
+    """Gaussian classes: class c has mean Σ_j means[c, j] a_j / d, a_j with iid N(0, 1) coordinates.
+
+    means: (classes, directions), a flat list for one direction. covariance: s, the variance of an entry in units of
+    1/d, or sl.Spectrum / sl.PowerLaw, whose factors on the teacher then stand on the directions. weights: priors of
+    the classes, equal by default.
+    Give no teacher and no noise: labels=sl.ByClass(), or sl.Labels(fn) where fn gets the class as z.
+    """
+
+    means: Any
+    covariance: Any = 1.0
+    weights: Any = None
+
+    def __post_init__(self) -> None:
+        if any(traced(part) for part in jax.tree.leaves((self.means, self.covariance, self.weights))):
+            return
+        means = _table(self.means)
+        weights = _shares(self.weights, len(means))
+        if isinstance(self.covariance, DataLaw):
+            if isinstance(self.covariance, Mixture) or self.covariance.table().unseen:
+                name = type(self.covariance).__name__
+                raise reject("Mixture.covariance", name, "it must be a number s > 0, sl.Spectrum or sl.PowerLaw")
+        else:
+            why = "s, the variance of an entry, is a positive number; or give sl.Spectrum or sl.PowerLaw"
+            settle(self, covariance=real("Mixture.covariance", self.covariance, above=0, most=LARGEST, why=why))
+        settle(self, means=tuple(map(tuple, means.tolist())), weights=tuple(weights.tolist()))
+
+    def table(self) -> Table:
+        """The groups of the covariance."""
+        if isinstance(self.covariance, DataLaw):
+            return self.covariance.table()
+        return Table(np.ones(1), np.full(1, float(self.covariance)), np.ones(1))
+
+    @property
+    def levels(self) -> int | None:
+        """Those of the covariance."""
+        return self.covariance.levels if isinstance(self.covariance, DataLaw) else None
+
+    @property
+    def classes(self) -> int:
+        """Their number."""
+        return len(self.means)
+
+    @property
+    def directions(self) -> int:
+        """Their number."""
+        return len(self.means[0])
+
+    @property
+    def law(self) -> Categorical:
+        """Of the class."""
+        return Categorical(self.weights)
+
+    def along(self, z: Any, dtype: Any) -> Any:
+        """means[c, ·] of samples of class z (M,): (directions, M)."""
+        member = z[None, :] == jnp.arange(self.classes, dtype=z.dtype)[:, None]
+        return jnp.asarray(self.means, dtype).T @ member.astype(dtype)
+
+
+DIRECTION = Normal(1.0)
+"""Law of a coordinate of a_j."""
+
+
+def settle_classes(problem: "Problem") -> None:
+    """Refuse what does not go with classes, or needs them; tell `ByClass` how many there are."""
+    by_class, name = isinstance(problem.labels, ByClass), type(problem.labels).__name__
+    if not isinstance(problem.data, Mixture):
+        if by_class:
+            raise reject("labels", "ByClass", "labels by class need classes: data=sl.Mixture(means)")
+        return
+    if problem.teacher is not None or problem.teacher_width is not None:
+        given = type(problem.teacher).__name__ if problem.teacher is not None else f"width {problem.teacher_width}"
+        why = "the directions of a mixture's means take its place; leave teacher and teacher_width out"
+        raise reject("teacher", given, why)
+    if problem.noise != Point(0.0):
+        why = "the class takes its place; leave it out, and write noisy labels with sl.Labels"
+        raise reject("noise", type(problem.noise).__name__, why)
+    if problem.labels.planted:
+        raise reject("labels", name, "a mixture has no teacher; use sl.ByClass(), or sl.Labels(fn) with z the class")
+    if isinstance(problem.labels, ByClass):
+        settle(problem, labels=problem.labels.among(problem.data.classes))
+
+
+def _table(given: Any) -> np.ndarray:
+    """(classes, directions) of finite numbers."""
+    why = "means are numbers, (classes, directions), or a flat list for one direction"
+    try:
+        means = np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        raise reject("Mixture.means", given, why) from None
+    means = means[:, None] if means.ndim == 1 else means
+    if means.ndim != 2 or not 1 <= means.shape[0] <= MOST_CLASSES or not 1 <= means.shape[1] <= MOST_DIRECTIONS:
+        most = f"at most {MOST_CLASSES} classes and {MOST_DIRECTIONS} directions"
+        raise reject("Mixture.means", f"shape {np.shape(given)}", f"{why}; {most}")
+    if not np.all(np.abs(means) <= LARGEST):
+        raise reject("Mixture.means", given, ENTRY)
+    return means
+
+
+def _shares(given: Any, count: int) -> np.ndarray:
+    """Priors of the classes."""
+    if given is None:
+        return np.full(count, 1 / count)
+    why = f"{count} priors > 0 that sum to 1, one for each class"
+    try:
+        weights = np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        raise reject("Mixture.weights", given, f"it must be {why}") from None
+    if weights.shape != (count,) or not np.all(weights > 0) or abs(weights.sum() - 1) > LEAST_WEIGHT * count:
+        raise reject("Mixture.weights", given, f"it must be {why}")
+    return weights

@@ -1,0 +1,60 @@
+"""What moves the pre-activation of a whole class: r = w + b_c + β − …, and what moves it in turn.
+
+b_c = Σ_j means[c, j] C_θ(t, a_j) for a mixture, β the intercept. Both are averages over all coordinates: they are
+numbers, not processes, they change by averages over all samples, and neither a single sample nor a single coordinate
+answers to them, so that no response function knows of them.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax.numpy as jnp
+
+from .mixture import Mixture
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+
+class Place(NamedTuple):
+    """Where the classes are; parts that a problem does not have are None."""
+
+    overlap: Any = None
+    """C_θ(t, a_j) = E[θ a_jᵀ], (m, k), of a mixture."""
+    intercept: Any = None
+    """β, (m,)."""
+
+
+NOWHERE = Place()
+"""Nothing moves."""
+
+
+class Push(NamedTuple):
+    """Averages over the samples that move them; parts that a problem does not have are None."""
+
+    means: Any = None
+    """E[ℓ means[c, ·]], (m, k): dθ/dt has −Σ_j of it times a_j."""
+    level: Any = None
+    """E ℓ, (m,): dβ/dt = −E ℓ."""
+
+
+def place(problem: "Problem", overlap: Any, intercept: Any) -> Place:
+    """Those of both that move the classes of this problem."""
+    return Place(overlap if isinstance(problem.data, Mixture) else None, intercept if problem.bias else None)
+
+
+def moved(problem: "Problem", at: Place, z: Any, w: Any) -> Any:
+    """w + b_c + β for samples (m, M) of class z (M,)."""
+    if isinstance(problem.data, Mixture) and at.overlap is not None:
+        w = w + at.overlap.astype(w.dtype) @ problem.data.along(z, w.dtype)
+    return w if at.intercept is None else w + at.intercept.astype(w.dtype)[:, None]
+
+
+def push(problem: "Problem", z: Any, force: Any) -> Push:
+    """Means over samples of class z (M,) with forces (m, M), in double precision where there is any."""
+    count, dtype = force.shape[-1], jnp.zeros(()).dtype
+    means = level = None
+    if isinstance(problem.data, Mixture):
+        means = (force @ problem.data.along(z, force.dtype).T).astype(dtype) / count
+    if problem.bias:
+        level = jnp.mean(force, axis=-1).astype(dtype)
+    return Push(means, level)
