@@ -8,7 +8,7 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning
-from ..problem import Constant, NoPenalty, Problem, Ridge, Square
+from ..problem import Constant, Iid, NoPenalty, Problem, Ridge, Square
 from .spectrum import stable_temperature, stable_temperature_of_rows
 
 BOUND = 1e10
@@ -26,11 +26,12 @@ def largest_stable(
     matrix: np.ndarray | None = None,
     algorithm: Algorithm | None = None,
 ) -> float | None:
-    """The largest stable τ where theory gives one: least squares without schedules, whose noise would be τ(t)s(t)².
+    """The largest stable τ where theory gives one: least squares on iid entries without schedules, whose noise would be
+    τ(t)s(t)².
 
     On the limit law at the problem's δ (or the one given), or on the rows of the user's matrix.
     """
-    if algorithm is not None and algorithm.scheduled:
+    if (algorithm is not None and algorithm.scheduled) or not isinstance(problem.data, Iid):
         return None
     ridge = ridge_of(problem.penalty)
     if ridge is None or not isinstance(problem.loss, Square) or not isinstance(problem.schedule, Constant):
