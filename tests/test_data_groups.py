@@ -218,13 +218,13 @@ def test_covariate_shift():
 
 def test_what_is_refused():
     for data in (None, sl.Spectrum, 3.0, "iid"):
-        with pytest.raises(sl.InputError, match="^data: "):
+        with pytest.raises(sl.InputError, match=r"^data: "):
             logistic(data=data)
     problem = logistic(data=TWO)
     for call in (lambda **how: sl.solve(problem, sl.SGD(0.4), 1.0, **how),
                  lambda **how: sl.simulate(problem, sl.SGD(0.4), dim=50, t_max=1.0, **how)):  # fmt: skip
         for law in (sl.Iid(), sl.Spectrum([1.0, 2.0], [0.3, 0.7]), 2.0):
-            with pytest.raises(sl.InputError, match="^test_data: "):
+            with pytest.raises(sl.InputError, match=r"^test_data: "):
                 call(test_data=law)
     with pytest.raises(sl.InputError, match=r"^method: .*Spectrum"):
         sl.solve(problem, sl.SGF(0.4), 1.0, method="fixed-point")

@@ -149,7 +149,7 @@ class Result(abc.ABC):
         lines = [
             (
                 "problem",
-                _phrase(problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init")),
+                _phrase(problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init", "data")),
             ),
             ("algorithm", spoken(self.about.get("algorithm"))),
             (
@@ -292,4 +292,5 @@ def spoken(words: Any) -> str:
 
 
 def _phrase(words: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    return ", ".join(f"{key} {spoken(words[key])}" for key in keys if words.get(key) is not None)
+    said = (key for key in keys if words.get(key) not in (None, {"name": "Iid"}))
+    return ", ".join(f"{key} {spoken(words[key])}" for key in said)
