@@ -16,8 +16,8 @@ from .._process import refuse_orphans
 from .._tree import settle
 from ..errors import instance, real, reject
 from ..problem import Constant, Problem, fields
-from ..problem.entries import Entries
 from ..problem.problem import check_schedule
+from ..problem.rows import Rows
 from ..problem.schedules import ScheduleLike, values_at
 
 
@@ -46,26 +46,16 @@ class FreshData(NamedTuple):
     """Infinite data: every batch is new (δ = ∞)."""
 
     problem: Problem
-    entries: Entries
-    theta_star: Any
-    scale: Any = None
-    """√s of every coordinate, (d,); None for iid entries."""
+    rows: Rows
 
     def batch(self, rows: Any, key: Any) -> Batch:
         """As many new rows as were asked for."""
         data, noise = jax.random.split(key)
-        count, dim = rows.shape[0], self.theta_star.shape[0]
-        X = rows_of(self.entries, data, (count, dim), self.scale)
-        return Batch(X, X @ self.theta_star, self.problem.sample_noise(noise, count))
+        X, r_star = self.rows.draw(data, rows.shape[0])
+        return Batch(X, r_star, self.problem.sample_noise(noise, rows.shape[0]))
 
 
 Data = StoredData | FreshData
-
-
-def rows_of(entries: Entries, key: Any, shape: tuple[int, int], scale: Any = None) -> Any:
-    """Rows x = √s u/√d, u the entries."""
-    X = entries.sample(key, shape) / jnp.sqrt(shape[1])
-    return X if scale is None else scale * X
 
 
 def forces(problem: Problem, t: Any, r: Any, batch: Batch | StoredData) -> Any:

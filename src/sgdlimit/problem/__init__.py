@@ -7,6 +7,7 @@ from .laws import Law, Normal, Point, Rademacher, SparseNormal, Uniform
 from .losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Square, TwoLayer
 from .penalties import NoPenalty, Penalty, Quartic, Ridge, SmoothL1
 from .problem import Problem
+from .random_features import RandomFeatures
 from .schedules import Constant, CosineDecay, PowerDecay, Schedule
 from .vector_field import VectorField
 
@@ -36,6 +37,7 @@ __all__ = [
     "Quartic",
     "Rademacher",
     "RademacherEntries",
+    "RandomFeatures",
     "Ridge",
     "Schedule",
     "Sign",

@@ -10,10 +10,11 @@ import numpy as np
 
 from .._linalg import root
 from .._tree import static, tree
-from ..algorithms.base import Data, FreshData, StoredData, rows_of
-from ..problem import Iid, Problem, observables
+from ..algorithms.base import Data, FreshData, StoredData
+from ..problem import Iid, Problem, RandomFeatures, observables
 from ..problem.data import Table
 from ..problem.entries import Entries
+from ..problem.rows import FeatureMap, Rows, Scaled
 
 
 class GaussianTest(NamedTuple):
@@ -67,11 +68,13 @@ class Coordinates(NamedTuple):
     """As in `Trial`."""
 
 
-def coordinates_of(problem: Problem, dim: int, tested: Table | None) -> Coordinates | None:
+def coordinates_of(problem: Problem, dim: int, tested: Table | None = None) -> Coordinates | FeatureMap | None:
     """Groups one after the other, as many coordinates of each as its share; None for iid entries.
 
-    `tested`: groups of the samples of a test, where their law is another.
+    `tested`: groups of the samples of a test, where their law is another. Features have no coordinates of their own.
     """
+    if isinstance(problem.data, RandomFeatures):
+        return problem.data.at(dim)
     if isinstance(problem.data, Iid) and tested is None:
         return None
     table = problem.data.table()
@@ -86,28 +89,41 @@ def coordinates_of(problem: Problem, dim: int, tested: Table | None) -> Coordina
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
 def build(
-    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, own: Coordinates | None
+    problem: Problem,
+    entries: Entries,
+    dim: int,
+    samples: int,
+    fresh: int,
+    key: Any,
+    own: Coordinates | FeatureMap | None = None,
 ) -> tuple[Trial, Any]:
     """A trial with its own data, and θ⁰. `samples` is n, 0 for infinite data; `fresh` counts the test samples."""
     data_key, weight_key, noise_key, test_key, test_noise_key = jax.random.split(key, 5)
     theta, theta_star = problem.sample_weights(weight_key, dim)
-    scale = None
-    if own is not None:
+    rows: Rows
+    tests: Rows
+    by_group, variance = None, None
+    if isinstance(own, FeatureMap):
+        feature_key, teacher_key = jax.random.split(jax.random.fold_in(weight_key, 1))
+        _, teacher = problem.sample_weights(teacher_key, own.inputs)
+        rows = tests = own.draw(feature_key, entries, dim, teacher)
+        theta_star = rows.best()
+    elif own is not None:
         own = jax.tree.map(lambda part: jnp.asarray(part, theta.dtype), own)
-        scale, theta_star = own.scale, own.factor[:, None] * theta_star
+        theta_star, by_group, variance = own.factor[:, None] * theta_star, own.by_group, own.tested
+        rows, tests = (Scaled(entries, theta_star, scale) for scale in (own.scale, jnp.sqrt(variance)))
+    else:
+        rows = tests = Scaled(entries, theta_star)
     if samples:
-        X = rows_of(entries, data_key, (samples, dim), scale)
-        data: Data = StoredData(problem, X, X @ theta_star, problem.sample_noise(noise_key, samples))
+        data: Data = StoredData(problem, *rows.draw(data_key, samples), problem.sample_noise(noise_key, samples))
     else:
-        data = FreshData(problem, entries, theta_star, scale)
+        data = FreshData(problem, rows)
     z = problem.sample_noise(test_noise_key, fresh)
-    if entries.gaussian:
-        normals = jax.random.normal(test_key, (fresh, problem.width + problem.k))
-        test: Any = GaussianTest(normals, z, None if own is None else own.tested)
+    if entries.gaussian and isinstance(tests, Scaled):
+        test: Any = GaussianTest(jax.random.normal(test_key, (fresh, problem.width + problem.k)), z, variance)
     else:
-        rows = rows_of(entries, test_key, (fresh, dim), None if own is None else jnp.sqrt(own.tested))
-        test = RowsTest(rows, rows @ theta_star, z)
-    return Trial(data, theta_star, test, by_group=None if own is None else own.by_group), theta
+        test = RowsTest(*tests.draw(test_key, fresh), z)
+    return Trial(data, theta_star, test, by_group=by_group), theta
 
 
 def observe(trial: Trial, theta: Any) -> dict[str, Any]:
