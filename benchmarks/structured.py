@@ -102,7 +102,7 @@ def mixtures(dims: list[int], trials: int) -> None:
             beside(f"two classes, {type(loss).__name__}, {kind}", problem, algorithm, dims, trials, **own)
         problem = sl.Problem(loss=sl.Loss(softmax), width=3, data=three, **shared)
         beside(f"three classes on a power law, softmax, {kind}", problem, algorithm, dims, trials, **own)
-        labels = {"labels": sl.ByClass([1.0, 0.0, -1.0])}
+        labels: dict[str, Any] = {"labels": sl.ByClass([1.0, 0.0, -1.0])}
         problem = sl.Problem(loss=sl.Square(), data=three, bias=True, **(shared | labels))
         beside(f"three classes, Square, intercept, {kind}", problem, algorithm, dims, trials, **own)
 

@@ -43,7 +43,7 @@ def main(output: Any) -> dict[str, sl.Report]:
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.8, 3.6), layout="constrained")
     times, reports = np.arange(0.0, T_MAX + STEP, STEP), {}
     for (label, algorithm), colour, marker in zip(ALGORITHMS.items(), COLOURS, MARKERS, strict=False):
-        own = {"dt": STEP} if algorithm.discrete else {}
+        own: dict[str, Any] = {"dt": STEP} if algorithm.discrete else {}
         theory = sl.solve(PROBLEM, algorithm, times=times, samples=32768, **own)
         runs = sl.simulate(PROBLEM, algorithm, dim=DIM, trials=TRIALS, times=times[::2], **own)
         reports[label] = sl.compare(theory, runs)

@@ -232,7 +232,7 @@ def test_law_of_the_class():
 def test_labels_by_class():
     assert mixture().labels == sl.ByClass((1.0, -1.0))
     assert mixture().labels.binary
-    three = mixture(THREE, **SOFTMAX).labels
+    three: Any = mixture(THREE, **SOFTMAX).labels
     assert three.values == (0.0, 1.0, 2.0)
     assert not three.binary
     assert [float(three(None, jnp.float32(c))) for c in range(3)] == [0.0, 1.0, 2.0]
