@@ -259,7 +259,7 @@ def _all_at_start(asked: list[Any]) -> list[dict[str, np.ndarray]]:
 def check_start(problem: Problem, z: Any = None) -> None:
     """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z)."""
     count = 256 if z is None else len(z)
-    values, vectors = np.linalg.eigh(problem.gram())
+    values, vectors = np.linalg.eigh(problem.fresh_gram())
     root = vectors * np.sqrt(np.clip(values, 0, None))
     w = np.random.default_rng(0).standard_normal((count, problem.width + problem.k)) @ root.T
     z = None if z is None else np.asarray(z, dtype=np.float32)

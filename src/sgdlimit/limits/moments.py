@@ -1,0 +1,163 @@
+"""Infinite data with h = Λθ: second moments of (θ, θ*) as ordinary differential equations, group by group."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..algorithms import Algorithm
+from ..errors import reject
+from ..problem import Iid, Problem, fields
+from ..progress import Progress
+from .averages import PER_REPLICA, Nodes, average, force_moments
+from .stability import BOUND
+
+MOST_STEPS = 50_000
+"""Steps of the moment equations that still take minutes."""
+LOOK_BACK = 32
+"""Steps over which their length is averaged, to tell whether it still grows."""
+
+
+class Moments(NamedTuple):
+    """Second moments of the weights at the times reached, (times, replicas, [g,] m, ·), and why no further."""
+
+    norm: Any
+    overlap: Any
+    failure: str
+
+
+@jax.jit
+def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, Q: Any, c: Any) -> tuple[Any, Any]:
+    """dQ/dt and dc/dt of Q = C_θ(t,t), c = C_θ(t,*) by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ.
+
+    By Gaussian integration by parts ΓQ + Γ*cᵀ = E[ℓ wᵀ] and Γc + Γ*C_θ(*,*) = E[ℓ w*ᵀ]: no derivative is needed.
+    """
+    stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
+
+    def one(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
+        with_w, with_star, square = force_moments(problem, nodes, t, Q, c)
+        pull = stiffness @ Q + with_w
+        return -pull - pull.T + tau * square, -(stiffness @ c + with_star)
+
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, Q, c)
+
+
+class Groups(NamedTuple):
+    """Coordinates of unlike variance, as the moment equations see them."""
+
+    share: Any
+    variance: Any
+    teacher: Any
+    """Second moments of θ*, (g, k, k)."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Groups | None":
+        """None where all coordinates are alike."""
+        if isinstance(problem.data, Iid):
+            return None
+        table, m = problem.data.table(), problem.width
+        return cls(table.share, table.variance, table.moments(problem.gram(), m)[:, m:, m:])
+
+    def total(self, moments: Any) -> Any:
+        """Of weights, from those of the groups, (…, g, m, ·)."""
+        return jnp.einsum("q,...qab->...ab", self.share, moments)
+
+    def fresh(self, moments: Any) -> Any:
+        """Of a fresh sample's pre-activations."""
+        return jnp.einsum("q,...qab->...ab", self.share * self.variance, moments)
+
+
+@jax.jit
+def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: Any, Q: Any, c: Any) -> tuple[Any, Any]:
+    """The same group by group, (replicas, g, m, ·): θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ.
+
+    Γ* = (E[ℓ w*ᵀ] − Γ E[w w*ᵀ]) E[w*w*ᵀ]⁺ also for labels that jump. What averages over points miss of
+    E[ℓ wᵀ] = Γ E[w wᵀ] + Γ* E[w* wᵀ] is shared out in proportion to the norms: one group is the equation above.
+    """
+    stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
+    s = groups.variance[:, None, None]
+
+    def one(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
+        w, w_star = groups.fresh(Q), groups.fresh(c)
+        with_w, with_star, square = force_moments(problem, nodes, t, w, w_star)
+        gamma = average(nodes, w, w_star, lambda r, v, z: fields.force_r(problem, t, r, v, z))
+        gamma_star = (with_star - gamma @ w_star) @ nodes.teacher_inverse
+        missed = (with_w - gamma @ w - gamma_star @ w_star.T) @ jnp.linalg.pinv(w, hermitian=True)
+        pull = stiffness @ Q + s * ((gamma + missed) @ Q + gamma_star @ jnp.swapaxes(c, 1, 2))
+        toward = stiffness @ c + s * (gamma @ c + gamma_star @ groups.teacher)
+        return -pull - jnp.swapaxes(pull, 1, 2) + tau * s * square, -toward
+
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, Q, c)
+
+
+def _start(problem: Problem, replicas: int) -> tuple[np.ndarray, np.ndarray]:
+    m, gram = problem.width, problem.gram()
+    if not isinstance(problem.data, Iid):
+        gram = problem.data.table().moments(gram, m)
+        repeat = (replicas, 1, 1, 1)
+        return np.tile(gram[:, :m, :m], repeat), np.tile(gram[:, :m, m:], repeat)
+    repeat = (replicas, 1, 1)
+    return np.tile(gram[:m, :m], repeat), np.tile(gram[:m, m:], repeat)
+
+
+def march_moments(
+    problem: Problem,
+    algorithm: Algorithm,
+    nodes: Nodes,
+    t: np.ndarray,
+    replicas: int,
+    knots: np.ndarray,
+    bar: Progress,
+) -> Moments:
+    """C_θ(t,t) and C_θ(t,*) of all replicas, integrated together to a relative 1e-9, at the times reached."""
+    from scipy.integrate import DOP853
+
+    Q0, c0 = _start(problem, replicas)
+    cut, groups = Q0.size, Groups.of(problem)
+
+    def velocity(s: float, state: np.ndarray) -> np.ndarray:
+        Q, c = state[:cut].reshape(Q0.shape), state[cut:].reshape(c0.shape)
+        tau = float(algorithm.temperature_at(s))
+        if groups is None:
+            dQ, dc = _velocity(problem, tau, nodes, s, Q, c)
+        else:
+            dQ, dc = _velocity_of(problem, groups, tau, nodes, s, Q, c)
+        return np.concatenate([np.asarray(dQ).ravel(), np.asarray(dc).ravel()])
+
+    start = np.concatenate([Q0.ravel(), c0.ravel()])
+    stops = np.append(knots[knots < t[-1]], t[-1])
+    states, failure = [start for at in t if at <= 0], ""
+    with np.errstate(over="ignore", invalid="ignore"):
+        solver = DOP853(velocity, 0.0, start, t[-1], rtol=1e-9, atol=1e-12)
+        lengths: list[float] = []
+        while solver.status == "running":
+            # no step beyond the next change of the schedule: what lies behind it is not felt from here
+            ahead = stops[np.searchsorted(stops, solver.t, side="right")]
+            solver.max_step = max(ahead - solver.t, 16 * np.spacing(solver.t))
+            failure = solver.step() or ""
+            size = np.max(np.abs(solver.y[:cut]))
+            if failure or not size < BOUND:
+                break
+            assert solver.t_old is not None
+            bar.phase("")
+            bar.advance((solver.t - solver.t_old) / t[-1])
+            inner = solver.dense_output()
+            reached = int(np.searchsorted(t, solver.t, side="right"))
+            states += [inner(at) for at in t[len(states) : reached]]
+            lengths.append(solver.t - solver.t_old)
+            _refuse_endless(lengths, solver.t, t[-1])
+    out = np.array(states).reshape(len(states), len(start))
+    Q, c = out[:, :cut].reshape(len(out), *Q0.shape), out[:, cut:].reshape(len(out), *c0.shape)
+    return Moments(jnp.asarray(Q), jnp.asarray(c), failure)
+
+
+def _refuse_endless(lengths: list[float], now: float, last: float) -> None:
+    """Refuse a time that steps of a length that no longer grows would not reach in minutes."""
+    if len(lengths) % LOOK_BACK or len(lengths) < 4 * LOOK_BACK:
+        return
+    recent, before = np.mean(lengths[-LOOK_BACK:]), np.mean(lengths[-2 * LOOK_BACK : -LOOK_BACK])
+    needed = (last - now) / recent
+    if len(lengths) + needed > MOST_STEPS and recent < 1.2 * before:
+        why = f"from t = {now:.4g} on steps of {recent:.2g} are stable, {needed:.2g} of them; lower t_max"
+        raise reject("t_max", f"{last:.4g}", f"{why} (at most {MOST_STEPS} are taken)")
