@@ -197,7 +197,7 @@ def test_matrices_drawn_from_the_law_approach_it(name, delta, tau, ridge):
     problem = make(delta, ridge, SPECTRA[name], **words)
     solution = sl.least_squares(problem, sl.SGD(tau), times=times)
     exact = np.stack([solution[key].reshape(len(times)) for key in ("train_error", "test_error", "norm", "overlap")])
-    for d, trials in ((100, 40), (400, 10)):
+    for d, trials in ((100, 24), (400, 6)):
         found = np.array([on_matrix(problem, tau, times, d, seed) for seed in range(trials)])
         error = found.std(axis=0, ddof=1) / math.sqrt(trials)
         assert np.all(np.abs(found.mean(axis=0) - exact) <= 5 * error + 3 / d * np.abs(exact))

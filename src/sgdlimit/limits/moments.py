@@ -10,13 +10,16 @@ from ..algorithms import Algorithm
 from ..errors import reject
 from ..problem import Iid, Problem, fields
 from ..progress import Progress
-from .averages import PER_REPLICA, Nodes, average, force_moments
+from .averages import PER_REPLICA, Nodes, force_moments
 from .stability import BOUND
 
 MOST_STEPS = 50_000
 """Steps of the moment equations that still take minutes."""
 LOOK_BACK = 32
 """Steps over which their length is averaged, to tell whether it still grows."""
+
+ALONG = 1e-14
+"""Part of E w² that is rounding: below it w is a multiple of w*."""
 
 
 class Moments(NamedTuple):
@@ -72,8 +75,8 @@ class Groups(NamedTuple):
 def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: Any, Q: Any, c: Any) -> tuple[Any, Any]:
     """The same group by group, (replicas, g, m, ·): θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ.
 
-    Γ* = (E[ℓ w*ᵀ] − Γ E[w w*ᵀ]) E[w*w*ᵀ]⁺ also for labels that jump. What averages over points miss of
-    E[ℓ wᵀ] = Γ E[w wᵀ] + Γ* E[w* wᵀ] is shared out in proportion to the norms: one group is the equation above.
+    With w = Bw* + w⊥ both follow from averages of ℓ, which are smooth also where ∇ℓ jumps: Γ E[w⊥w⊥ᵀ] = E[ℓ w⊥ᵀ] and
+    (Γ* + ΓB) E[w*w*ᵀ] = E[ℓ w*ᵀ]. Γ acts on θ^q − Bθ* alone, which vanishes with w⊥.
     """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
     s = groups.variance[:, None, None]
@@ -81,11 +84,14 @@ def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: An
     def one(nodes: Nodes, Q: Any, c: Any) -> tuple[Any, Any]:
         w, w_star = groups.fresh(Q), groups.fresh(c)
         with_w, with_star, square = force_moments(problem, nodes, t, w, w_star)
-        gamma = average(nodes, w, w_star, lambda r, v, z: fields.force_r(problem, t, r, v, z))
-        gamma_star = (with_star - gamma @ w_star) @ nodes.teacher_inverse
-        missed = (with_w - gamma @ w - gamma_star @ w_star.T) @ jnp.linalg.pinv(w, hermitian=True)
-        pull = stiffness @ Q + s * ((gamma + missed) @ Q + gamma_star @ jnp.swapaxes(c, 1, 2))
-        toward = stiffness @ c + s * (gamma @ c + gamma_star @ groups.teacher)
+        along = w_star @ nodes.teacher_inverse
+        size, axes = jnp.linalg.eigh(w - along @ w_star.T)
+        inverse = (axes / jnp.where(size > ALONG * jnp.trace(w), size, jnp.inf)) @ axes.T
+        gamma = (with_w - with_star @ along.T) @ inverse
+        both = with_star @ nodes.teacher_inverse
+        turned = jnp.swapaxes(c, 1, 2)
+        pull = stiffness @ Q + s * (both @ turned + gamma @ (Q - along @ turned))
+        toward = stiffness @ c + s * (both @ groups.teacher + gamma @ (c - along @ groups.teacher))
         return -pull - jnp.swapaxes(pull, 1, 2) + tau * s * square, -toward
 
     return jax.vmap(one, in_axes=(PER_REPLICA, 0, 0))(nodes, Q, c)
