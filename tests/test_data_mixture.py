@@ -1,6 +1,7 @@
 """Gaussian mixtures: closed forms, symmetries, and runs at finite size."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp

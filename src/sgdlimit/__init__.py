@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         VectorField,
     )
     from .results import Runs, Solution, load
+    from .scaling import fit_exponent
     from .simulation import simulate, simulate_on_data
     from .sweep import Sweep, best_time, critical_line, plan_sweep, refine, sweep
 
@@ -119,6 +120,7 @@ __all__ = [
     "compare",
     "critical_line",
     "design",
+    "fit_exponent",
     "grid",
     "least_squares",
     "least_squares_on_data",
@@ -134,7 +136,18 @@ __all__ = [
     "sweep",
 ]
 
-_ROOMS = ("errors", "problem", "algorithms", "limits", "dmft", "simulation", "results", "comparison", "sweep")
+_ROOMS = (
+    "errors",
+    "problem",
+    "algorithms",
+    "limits",
+    "dmft",
+    "simulation",
+    "results",
+    "scaling",
+    "comparison",
+    "sweep",
+)
 """Where public names live, in the order in which data walks through the house."""
 
 

@@ -13,10 +13,10 @@ are integrals over arcs in the upper half plane, which pass above the edges and 
 import math
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy import optimize
 
 from ..problem import Table
 from .curvature import edge
@@ -74,8 +74,7 @@ class _Law(NamedTuple):
 
         most = ridge + float(self.share @ self.variance) / self.ratio
         least = ridge if ridge > 0 else self._least()
-        root: Any = brentq(miss, least, most * (1 + 1e-12), xtol=1e-300, rtol=np.float64(1e-15))
-        return float(root)
+        return optimize.root_scalar(miss, bracket=(least, most * (1 + 1e-12)), xtol=1e-300, rtol=1e-15).root
 
     def _least(self) -> float:
         """Below the positive root at λ = 0: Σ p κ/(κ + s) ≤ κ Σ p/s."""

@@ -110,8 +110,12 @@ def on_groups(asked: Asked, progress: bool | None) -> Found:
     rule = grouped(table, delta, longest)
     x, weights, fresh = rule.nodes, rule.weights, table.variance @ rule.parts
     modes = _Modes(rule, ridge, delta, np.einsum("qab,qn->abn", moments.pair, rule.parts), moments.noise)
-    with Progress("least squares", 1.0, progress) as bar:
-        curve = volterra.solve(modes.train, 2 * (x + ridge), weights * x**2, tau, t, speed, bar.advance, heat, knots)
+    if tau == 0 and speed is None:  # no noise to remember
+        curve = volterra.Curve(modes.train(t), np.zeros((len(t), len(x))), t)
+    else:
+        kernel = 2 * (x + ridge), weights * x**2
+        with Progress("least squares", 1.0, progress) as bar:
+            curve = volterra.solve(modes.train, *kernel, tau, t, speed, bar.advance, heat, knots)
     u = curve.flow_time
     test = modes.test(u, fresh) + curve.memory @ (fresh * x)
     # E[θ θ*ᵀ]: keep·θ⁰ + (1 − left)·teacher, group by group.
