@@ -38,7 +38,7 @@ class RandomFeatures(DataLaw):
     """
 
     activation: Callable[..., Any] = static()
-    ratio: float
+    ratio: float = 1.0
     nodes: int = static(default=16)
 
     rotated: ClassVar[bool] = True
@@ -82,7 +82,7 @@ class RandomFeatures(DataLaw):
 
     def at(self, dim: int) -> FeatureMap:
         """`dim` features."""
-        return FeatureMap(self.activation, max(1, round(dim / self.ratio)), *self.moments())
+        return FeatureMap(*self.moments(), activation=self.activation, inputs=max(1, round(dim / self.ratio)))
 
 
 def _marchenko_pastur(ratio: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -46,15 +46,15 @@ class Scaled(Rows):
 class FeatureMap:
     """d features σ(F u) of D inputs u: σ with its moments κ_0 = E σ, κ_1 = E gσ, κ_*² = E σ² − κ_0² − κ_1²."""
 
-    activation: Callable[..., Any] = static()
-    inputs: int = static()
-    """D."""
     mean: Any
     """κ_0."""
     linear: Any
     """κ_1."""
     rest: Any
     """κ_*²."""
+    activation: Callable[..., Any] = static()
+    inputs: int = static()
+    """D."""
 
     def draw(self, key: Any, entries: Entries, dim: int, teacher: Any) -> "Features":
         """F, and the teacher β (D, k) that reads the inputs."""

@@ -109,9 +109,10 @@ def build(
         rows = tests = own.draw(feature_key, entries, dim, teacher)
         theta_star = rows.best()
     elif own is not None:
-        own = jax.tree.map(lambda part: jnp.asarray(part, theta.dtype), own)
-        theta_star, by_group, variance = own.factor[:, None] * theta_star, own.by_group, own.tested
-        rows, tests = (Scaled(entries, theta_star, scale) for scale in (own.scale, jnp.sqrt(variance)))
+        scale, factor, variance = (jnp.asarray(part, theta.dtype) for part in own[:3])
+        theta_star = factor[:, None] * theta_star
+        by_group = None if own.by_group is None else jnp.asarray(own.by_group, theta.dtype)
+        rows, tests = (Scaled(entries, theta_star, size) for size in (scale, jnp.sqrt(variance)))
     else:
         rows = tests = Scaled(entries, theta_star)
     if samples:
