@@ -2,6 +2,7 @@
 
     python benchmarks/march.py             # two cores: ratios to NumPy, the exponent in the number of steps, long times
     python benchmarks/march.py --device    # one march at sizes for a GPU, compiling apart; needs no more than the core
+    python benchmarks/march.py --groups    # one march of data in 1, 8, 32 and 128 groups of coordinates
 
 Logistic regression, δ = 2, λ = 0.01, τ = 0.2, t = 10, γ = 0.05, 8192 samples in 16 replicas: the paper's setting.
 """
@@ -9,6 +10,7 @@ Logistic regression, δ = 2, λ = 0.01, τ = 0.2, t = 10, γ = 0.05, 8192 sample
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -105,6 +107,19 @@ def long_times(dt: float | None = None) -> None:
           f"largest deviation from the closed form in errors: {z}")  # fmt: skip
 
 
+def groups() -> None:
+    """What groups of coordinates cost: a power law, the same march otherwise; ratios to iid entries in the same run."""
+    print(jax.devices())
+    sizes = (8192, 131072) if jax.default_backend() == "cpu" else (8192, 2**20)
+    for samples in sizes:
+        _, plain, _ = timed(one_march(PROBLEM, sl.SGD(0.2), 10.0, 0.05, samples), 3)
+        print(f"200 steps, {samples} samples, iid entries: {plain:.3f} s")
+        for count in (1, 8, 32, 128):
+            problem = replace(PROBLEM, data=sl.PowerLaw(0.8, groups=count))
+            _, seconds, _ = timed(one_march(problem, sl.SGD(0.2), 10.0, 0.05, samples), 3)
+            print(f"  {count:4d} groups: {seconds:.3f} s, {seconds / plain:.2f} of iid", flush=True)
+
+
 def main() -> int:
     """Print the table; exit 1 where a bar is missed."""
     from numpy_march import march as numpy_march
@@ -140,4 +155,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(device() if "--device" in sys.argv else main())
+    sys.exit(groups() if "--groups" in sys.argv else device() if "--device" in sys.argv else main())

@@ -152,7 +152,8 @@ def mixed(x, seeds, role=0):
     out = []
     for seed in seeds:
         start = noise.draw(logistic(), groups_of(logistic()), x.shape[-1], seed, "float64", weights=False)
-        out.append(np.asarray(noise.mix(jnp.asarray(start.signs[role, 0]), jnp.asarray(x))))
+        once = noise.mix(jnp.asarray(start.signs[role]), jnp.asarray(x).reshape(1, -1, x.shape[-1]))
+        out.append(np.asarray(once).reshape(x.shape))
     return np.stack(out)
 
 
@@ -184,6 +185,22 @@ def test_roles_groups_and_seeds_mix_independently():
     together = np.array(views) @ np.array(views).T / samples
     off = together[~np.eye(len(views), dtype=bool)]
     assert_within(off, 1 / np.sqrt(samples))
+
+
+def test_groups_mix_independently_and_together():
+    """Of g groups: each of its own, Σ_q Q_q x_q in one mixing, and the same of combinations of few vectors."""
+    problem, samples, rng = logistic(data=sl.PowerLaw(1.0, groups=5)), 1024, np.random.default_rng(3)
+    start = noise.draw(problem, groups_of(problem), samples, 1, "float64", weights=False)
+    vectors, coefficients = rng.standard_normal((3, samples)), rng.standard_normal((5, 2, 3))
+    x = coefficients @ vectors
+    signs = jnp.asarray(start.signs[0])
+    each = np.asarray(noise.mix(signs, jnp.asarray(x)))
+    np.testing.assert_allclose(np.sum(each**2, axis=-1), np.sum(x**2, axis=-1))
+    for together in (noise.mix_together(signs, x), noise.mix_combined(signs, coefficients, vectors)):
+        np.testing.assert_allclose(together, each.sum(axis=0), atol=1e-9)
+    same = np.asarray(noise.mix(signs, jnp.asarray(vectors[None, :1])))[:, 0]
+    products = same @ same.T / np.mean(vectors[0] ** 2) / samples
+    assert_within(products[~np.eye(5, dtype=bool)], 1 / np.sqrt(samples))
 
 
 def test_off_is_orthogonal_and_keeps_the_size_on_average():

@@ -82,7 +82,7 @@ class RandomFeatures(DataLaw):
 
     def at(self, dim: int) -> FeatureMap:
         """`dim` features."""
-        return FeatureMap(*self.moments(), self.activation, max(1, round(dim / self.ratio)))
+        return FeatureMap(*self.moments(), activation=self.activation, inputs=max(1, round(dim / self.ratio)))
 
 
 def _marchenko_pastur(ratio: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:

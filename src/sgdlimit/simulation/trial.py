@@ -113,9 +113,10 @@ def build(
         rows = tests = own.draw(feature_key, entries, dim, teacher)
         theta_star = rows.best()
     elif own is not None:
-        each: Coordinates = jax.tree.map(lambda part: jnp.asarray(part, theta.dtype), own)
-        theta_star, by_group, variance = each.factor[:, None] * theta_star, each.by_group, each.tested
-        rows, tests = (Scaled(entries, theta_star, scale) for scale in (each.scale, jnp.sqrt(variance)))
+        scale, factor, variance = (jnp.asarray(part, theta.dtype) for part in own[:3])
+        theta_star = factor[:, None] * theta_star
+        by_group = None if own.by_group is None else jnp.asarray(own.by_group, theta.dtype)
+        rows, tests = (Scaled(entries, theta_star, size) for size in (scale, jnp.sqrt(variance)))
     else:
         rows = tests = Scaled(entries, theta_star)
     if problem.bias:
