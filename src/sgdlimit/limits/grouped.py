@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy import optimize
 
 from ..problem import Table
 from .curvature import edge
@@ -74,7 +74,7 @@ class _Law(NamedTuple):
 
         most = ridge + float(self.share @ self.variance) / self.ratio
         least = ridge if ridge > 0 else self._least()
-        return float(brentq(miss, least, most * (1 + 1e-12), xtol=1e-300, rtol=1e-15))
+        return optimize.root_scalar(miss, bracket=(least, most * (1 + 1e-12)), xtol=1e-300, rtol=1e-15).root
 
     def _least(self) -> float:
         """Below the positive root at λ = 0: Σ p κ/(κ + s) ≤ κ Σ p/s."""
@@ -194,10 +194,10 @@ def _along(law: _Law, z: np.ndarray, top: np.ndarray) -> np.ndarray:
     for j in range(z.shape[1]):
         guess = 2 * kappa - before if j > 1 else kappa
         new = law.newton(z[:, j], guess, 8)
-        lost = ~(new.imag < 0)  # the root is unique below the axis
+        lost = ~(np.imag(new) < 0)  # the root is unique below the axis
         if np.any(lost):
             new[lost] = law.newton(z[lost, j], np.conj(new[lost]), 8)
-            lost = ~(new.imag < 0)
+            lost = ~(np.imag(new) < 0)
         if np.any(lost):
             new[lost] = law.from_above(z[lost, j])
         before, kappa = kappa, new
