@@ -18,7 +18,7 @@ import sgdlimit as sl
 from sgdlimit.dmft import march, memory, noise, planning, run
 from sgdlimit.dmft.data_side import Tangents
 from sgdlimit.dmft.integrator import Implicit
-from sgdlimit.dmft.system import System, one_group
+from sgdlimit.dmft.system import System, groups_of
 from sgdlimit.dmft.weight_side import Linear
 from sgdlimit.progress import Progress
 from sgdlimit.results.checkpoint import Checkpoint
@@ -36,12 +36,12 @@ def one_march(problem: sl.Problem, algorithm: Any, t_max: float, dt: float, samp
     times = np.linspace(0.0, t_max, round(t_max / dt) + 1)
     kept = memory.Moments(memory.ladder(t_max, dt))
     system = System(
-        problem, algorithm, one_group(problem), samples // REPLICAS, memory=kept,
+        problem, algorithm, groups_of(problem), samples // REPLICAS, memory=kept,
         weights=Linear(), tangents=Tangents(), rule=Implicit(),
     )  # fmt: skip
     level = planning.level(times, 1, kept, "float32")
     draws = [noise.draw(problem, system.groups, system.samples, i, "float32", weights=False) for i in range(REPLICAS)]
-    size = planning.tile(problem, kept, False, system.samples, REPLICAS)
+    size = planning.tile(system, REPLICAS)
     starts = [jax.device_put(run.stack(draws[i : i + size])) for i in range(0, REPLICAS, size)]
     none = np.zeros(0, dtype=int)
 

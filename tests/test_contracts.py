@@ -62,6 +62,36 @@ def test_entries_have_mean_zero_and_variance_one(entries):
     assert_within((draw**2).mean() - 1, max((draw**2).std(), 1e-4) / np.sqrt(draw.size))
 
 
+DATA = [
+    sl.Iid(),
+    sl.Spectrum([3.0, 0.5], [0.2, 0.8], [0.5, 1.1]),
+    sl.Spectrum([0.0, 2.0, 1.0]),
+    sl.PowerLaw(1.2, source=0.6),
+    sl.PowerLaw(0.8, groups=5, dim=1000),
+    sl.RandomFeatures(jax.nn.relu, 0.5),
+    sl.RandomFeatures(jnp.tanh, 3.0),
+]
+
+
+@pytest.mark.parametrize("law", DATA, ids=lambda law: type(law).__name__)
+def test_law_of_data(law):
+    """Groups with shares of one, variances and hidden parts that are none below zero; counts that add up; a tree."""
+    table = law.table()
+    assert table.share.shape == table.variance.shape == table.factor.shape
+    assert table.share.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.all(table.share > 0)
+    assert np.all(table.variance >= 0)
+    assert 0 <= table.unseen < 1
+    for dim in (2, 37, 1000):
+        counts = table.counts(dim)
+        assert counts.sum() == dim
+        assert np.all(np.abs(counts - dim * table.share) < 1)
+    assert 0 < table.effective_rank <= 1 + 1e-12
+    again = jax.tree.map(lambda x: x, law)
+    np.testing.assert_array_equal(again.table().variance, table.variance)
+    assert law.levels is None or law.levels >= len(table.share)
+
+
 LOSSES = {
     "square": (sl.Square(), lambda r, y: 0.5 * (r - y) ** 2, True),
     "logistic": (sl.Logistic(), lambda r, y: np.log1p(np.exp(-y * r)), True),

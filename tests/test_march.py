@@ -18,7 +18,7 @@ from sgdlimit.dmft import data_side, extrapolation, march, memory, noise, planni
 from sgdlimit.dmft.data_side import Tangents
 from sgdlimit.dmft.integrator import Explicit, Implicit
 from sgdlimit.dmft.memory import Dense, Moments
-from sgdlimit.dmft.system import System, one_group
+from sgdlimit.dmft.system import System, groups_of
 from sgdlimit.dmft.weight_side import Linear, Particles
 from sgdlimit.limits.spectrum import marchenko_pastur
 from sgdlimit.problem import fields
@@ -151,8 +151,9 @@ def mixed(x, seeds, role=0):
     """Q x for several draws of the signs."""
     out = []
     for seed in seeds:
-        start = noise.draw(logistic(), one_group(logistic()), x.shape[-1], seed, "float64", weights=False)
-        out.append(np.asarray(noise.mix(jnp.asarray(start.signs[role, 0]), jnp.asarray(x))))
+        start = noise.draw(logistic(), groups_of(logistic()), x.shape[-1], seed, "float64", weights=False)
+        once = noise.mix(jnp.asarray(start.signs[role]), jnp.asarray(x).reshape(1, -1, x.shape[-1]))
+        out.append(np.asarray(once).reshape(x.shape))
     return np.stack(out)
 
 
@@ -186,6 +187,22 @@ def test_roles_groups_and_seeds_mix_independently():
     assert_within(off, 1 / np.sqrt(samples))
 
 
+def test_groups_mix_independently_and_together():
+    """Of g groups: each of its own, Σ_q Q_q x_q in one mixing, and the same of combinations of few vectors."""
+    problem, samples, rng = logistic(data=sl.PowerLaw(1.0, groups=5)), 1024, np.random.default_rng(3)
+    start = noise.draw(problem, groups_of(problem), samples, 1, "float64", weights=False)
+    vectors, coefficients = rng.standard_normal((3, samples)), rng.standard_normal((5, 2, 3))
+    x = coefficients @ vectors
+    signs = jnp.asarray(start.signs[0])
+    each = np.asarray(noise.mix(signs, jnp.asarray(x)))
+    np.testing.assert_allclose(np.sum(each**2, axis=-1), np.sum(x**2, axis=-1))
+    for together in (noise.mix_together(signs, x), noise.mix_combined(signs, coefficients, vectors)):
+        np.testing.assert_allclose(together, each.sum(axis=0), atol=1e-9)
+    same = np.asarray(noise.mix(signs, jnp.asarray(vectors[None, :1])))[:, 0]
+    products = same @ same.T / np.mean(vectors[0] ** 2) / samples
+    assert_within(products[~np.eye(5, dtype=bool)], 1 / np.sqrt(samples))
+
+
 def test_off_is_orthogonal_and_keeps_the_size_on_average():
     rng, samples = np.random.default_rng(2), 64
     basis = np.linalg.qr(rng.standard_normal((samples, 6)))[0].T * np.sqrt(samples)
@@ -201,7 +218,7 @@ def test_off_is_orthogonal_and_keeps_the_size_on_average():
 def test_draws_of_a_replica(law):
     """Coordinates of (w_0, w*) orthonormal, to 1 and z as well; exact moments of Gaussian z; (θ⁰, θ*) of their Gram."""
     problem = logistic(noise=law, init=sl.Normal(0.7), teacher=sl.SparseNormal(0.2, 2.0))
-    groups, samples = one_group(problem), 512
+    groups, samples = groups_of(problem), 512
     start = noise.draw(problem, groups, samples, 7, "float64", weights=True)
     varies = np.std(start.z) > 1e-9
     size = np.ones(4)
@@ -250,7 +267,7 @@ def tiny(problem, algorithm, samples, steps, *, dt=0.1, kept=None, weights=None,
     times = np.linspace(0.0, dt * steps, steps + 1)
     kept = Dense(steps + 2) if kept is None else kept
     rule = Explicit() if algorithm.discrete else Implicit()
-    system = System(problem, algorithm, one_group(problem), samples, memory=kept, weights=weights or Linear(),
+    system = System(problem, algorithm, groups_of(problem), samples, memory=kept, weights=weights or Linear(),
                     tangents=Tangents(), rule=rule, dtype=dtype, **more)  # fmt: skip
     start = noise.draw(problem, system.groups, samples, 5, dtype, weights=weights is not None)
     return system, jax.tree.map(jnp.asarray, start), times

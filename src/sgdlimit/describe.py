@@ -31,7 +31,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "penalty": ("NoPenalty", "Ridge", "SmoothL1", "Quartic", "Penalty", "VectorField"),
     "law": ("Normal", "Point", "Rademacher", "Uniform", "SparseNormal", "Law"),
     "schedule": ("Constant", "PowerDecay", "CosineDecay", "Schedule"),
-    "data": ("Iid", "Spectrum", "PowerLaw", "Mixture"),
+    "data": ("Iid", "Spectrum", "PowerLaw", "Mixture", "RandomFeatures"),
     "entries": ("GaussianEntries", "RademacherEntries", "UniformEntries", "SparseEntries", "CustomEntries"),
     "algorithm": ("GradientFlow", "SGF", "SGD", "ShuffledSGD", "ProportionalSGD", "PersistentSGD"),
 }

@@ -16,8 +16,8 @@ from .._process import refuse_orphans
 from .._tree import settle
 from ..errors import instance, real, reject
 from ..problem import Constant, Mixture, Problem, fields
-from ..problem.entries import Entries
 from ..problem.problem import check_schedule
+from ..problem.rows import Rows, Scaled
 from ..problem.schedules import ScheduleLike, values_at
 
 
@@ -51,15 +51,12 @@ class FreshData(NamedTuple):
     """Infinite data: every batch is new (δ = ∞)."""
 
     problem: Problem
-    entries: Entries
-    theta_star: Any
-    scale: Any = None
-    """√s of every coordinate, (d,); None for iid entries."""
+    rows: Rows
 
     def batch(self, rows: Any, key: Any) -> Batch:
         """As many new rows as were asked for."""
         data, noise = jax.random.split(key)
-        return draw_rows(self.problem, self.entries, self.theta_star, self.scale, rows.shape[0], data, noise)
+        return draw_rows(self.problem, self.rows, rows.shape[0], data, noise)
 
 
 Data = StoredData | FreshData
@@ -70,24 +67,18 @@ def dimension(problem: Problem, columns: int) -> int:
     return columns - problem.bias
 
 
-def draw_rows(
-    problem: Problem, entries: Entries, theta_star: Any, scale: Any, count: int, data_key: Any, noise_key: Any
-) -> Batch:
-    """Rows of the problem's data, with r* = θ*ᵀ(x − class mean); a constant feature 1/√d last for an intercept."""
-    dim = theta_star.shape[0]
-    X = rows_of(entries, data_key, (count, dim), scale)
-    r_star, z = X @ theta_star, problem.sample_noise(noise_key, count)
-    if isinstance(problem.data, Mixture):
-        X = X + problem.data.along(z, X.dtype).T @ theta_star.T / dim
+def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Any, noise_key: Any) -> Batch:
+    """Rows with their r* and z, moved to the mean of their class; a constant feature 1/√d last for an intercept.
+
+    r* stays that of the centred row.
+    """
+    X, r_star = rows.draw(data_key, count)
+    z, dim = problem.sample_noise(noise_key, count), X.shape[1]
+    if isinstance(problem.data, Mixture) and isinstance(rows, Scaled):
+        X = X + problem.data.along(z, X.dtype).T @ rows.theta_star.T / dim
     if problem.bias:
         X = jnp.concatenate([X, jnp.full((count, 1), 1 / jnp.sqrt(dim), X.dtype)], axis=1)
     return Batch(X, r_star, z)
-
-
-def rows_of(entries: Entries, key: Any, shape: tuple[int, int], scale: Any = None) -> Any:
-    """Rows x = √s u/√d, u the entries."""
-    X = entries.sample(key, shape) / jnp.sqrt(shape[1])
-    return X if scale is None else scale * X
 
 
 def forces(problem: Problem, t: Any, r: Any, batch: Batch | StoredData) -> Any:

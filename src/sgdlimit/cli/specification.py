@@ -128,8 +128,9 @@ def read(path: Path) -> Specification:
     for key, value in run.items():
         if key not in known:
             raise reject(f"run.{key}", value, f"unknown key; use {', '.join(known)}")
-    if "entries" in run:
-        run["entries"] = describe.from_words("entries", run["entries"], "run.entries", find)
+    for key, room in (("entries", "entries"), ("test_data", "data")):
+        if key in run:
+            run[key] = describe.from_words(room, run[key], f"run.{key}", find)
     problem = describe.problem_from_words(words["problem"], find)
     algorithm = describe.algorithm_from_words(words["algorithm"], find)
     return Specification(problem, algorithm, run, words.get("sweep", {}))

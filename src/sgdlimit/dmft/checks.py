@@ -163,6 +163,17 @@ def check_choices(
         raise reject("extrapolate", True, f"the step of {type(algorithm).__name__} is real; leave extrapolate out")
 
 
+def check_rotated(problem: Problem, linear: bool, draws: bool) -> None:
+    """Refuse what acts on weights one by one where the groups are of other directions than theirs."""
+    name = type(problem.data).__name__
+    if problem.data.rotated and not linear:
+        why = f"with data={name} the theory knows weights along other directions than their own; use sl.Ridge"
+        raise reject("penalty", type(problem.penalty).__name__, why)
+    if problem.data.rotated and draws:
+        why = f"with data={name} weights are known along other directions than their own; leave them out"
+        raise reject("snapshots, weight_metrics", "draws of weights", why)
+
+
 def check_memory(system: System, total: float, max_bytes: float) -> None:
     """Refuse a march that does not fit."""
     if why := machine.lack(total, max_bytes):

@@ -27,7 +27,7 @@ from ..results.quality import Check, Curve, Quality, judge
 from ..results.variables import COMPARABLE
 from . import estimate, stages
 from . import metrics as own
-from .checks import check_choices, look
+from .checks import check_choices, check_rotated, look
 from .drive import Job, Marched
 from .references import solve_by_iteration
 from .stages import Ask, Forecast, Stage
@@ -248,6 +248,8 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
     last = float(grid.resolve(t_max, given["times"])[-1])
     on_samples, on_weights = own.on_samples(problem, given["metrics"]), own.on_weights(problem, given["weight_metrics"])
     check_start(problem)
+    linear = fields.linear_drift(problem, last)
+    check_rotated(problem, linear, bool(on_weights) or given["snapshots"] is not None)
     owner = {}
     if given["checkpoint"] is not None:
         who = {name: given[name] for name in OPTIONS}
@@ -258,7 +260,7 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
         problem, algorithm, t_max, given["times"], dt, samples, seed_number(given["seed"]), replicas,
         given["extrapolate"], given["words"], given["kernels"], tested(problem.data, given["test_data"]),
         given["snapshots"], on_samples, on_weights,
-        pace=look(problem, algorithm, last), linear=fields.linear_drift(problem, last),
+        pace=look(problem, algorithm, last), linear=linear,
         tol=tol or stages.DEFAULT_TOLERANCE, promised=tol is not None or (dt is None and samples is None),
         variables=_judged(problem, given["variables"], on_samples, on_weights), kept=kept,
         progress=given["progress"], max_seconds=max_seconds, max_bytes=max_bytes,

@@ -8,6 +8,7 @@ from .losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Square, Two
 from .mixture import Mixture
 from .penalties import NoPenalty, Penalty, Quartic, Ridge, SmoothL1
 from .problem import Problem
+from .random_features import RandomFeatures
 from .schedules import Constant, CosineDecay, PowerDecay, Schedule
 from .vector_field import VectorField
 
@@ -39,6 +40,7 @@ __all__ = [
     "Quartic",
     "Rademacher",
     "RademacherEntries",
+    "RandomFeatures",
     "Ridge",
     "Schedule",
     "Sign",

@@ -11,7 +11,7 @@ Contract of a law of data (run by `tests/test_contracts.py`): `table()` gives th
 import abc
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
@@ -79,6 +79,9 @@ class DataLaw(abc.ABC):
 
     classes: Any = 0
     """Of a mixture."""
+    rotated: ClassVar[bool] = False
+    """Whether the groups are of directions that are not those of the weights' coordinates: only their second moments
+    are then known along them."""
 
     @abc.abstractmethod
     def table(self) -> Table:
@@ -196,6 +199,9 @@ def tested(law: DataLaw, test: Any) -> Table | None:
     if test.classes:
         why = "its classes are those of the data; give another covariance alone, such as sl.Spectrum([2.0])"
         raise reject("test_data", type(test).__name__, why)
+    if law.rotated or test.rotated:
+        why = "features of shifted inputs are another law of features; leave test_data out"
+        raise reject("test_data", type(test).__name__, why)
     here, there = law.table(), test.table()
     if len(here.share) != len(there.share) or not np.allclose(here.share, there.share, rtol=0, atol=1e-6):
         given = f"{type(test).__name__} with {len(there.share)} groups"
@@ -206,7 +212,12 @@ def tested(law: DataLaw, test: Any) -> Table | None:
 
 def warn_of_rank(law: DataLaw, dim: int | None) -> None:
     """Warn where so few coordinates carry the variance that the limit of many means little."""
-    if dim is not None and (count := law.table().effective(dim)) < FEWEST_COORDINATES:
+    if dim is None:
+        return
+    table = law.table()
+    # along rotated directions the groups are points of a rule for a spectrum without gaps
+    count = dim * table.effective_rank if law.rotated else table.effective(dim)
+    if count < FEWEST_COORDINATES:
         warnings.warn(
             f"data: {count:.3g} of {dim} coordinates carry the variance of {type(law).__name__} (effective rank); the "
             f"limit takes every group for many coordinates, and may be off where they are fewer than "

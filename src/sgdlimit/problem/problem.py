@@ -159,7 +159,7 @@ class Problem:
         if self.star is None:
             return start
         teacher_mean, teacher = self.star.moments(self.k)
-        cross = np.outer(mean, teacher_mean)
+        cross = np.outer(mean, teacher_mean) * (not self.data.rotated)  # along random directions means do not align
         return np.block([[start, cross], [cross.T, teacher]])
 
     def grams(self, table: Table) -> np.ndarray:

@@ -81,7 +81,8 @@ def simulate(
         raise reject("dim", dim, f"n = δd rounds to 0 at δ = {problem.sample_ratio:g}; raise dim")
     warn_of_rank(problem.data, dim)
     law = resolve_entries(entries)
-    fresh = (GAUSSIAN_TEST if law.gaussian else ROWS_TEST) if test_samples is None else test_samples
+    gaussian = law.gaussian and not problem.data.rotated
+    fresh = (GAUSSIAN_TEST if gaussian else ROWS_TEST) if test_samples is None else test_samples
     fresh = whole("test_samples", fresh, least=1, why="it must be a whole number ≥ 1")
     extra = Extra(own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics))
     coordinates = coordinates_of(problem, dim, tested(problem.data, test_data))

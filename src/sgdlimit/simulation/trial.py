@@ -11,9 +11,10 @@ import numpy as np
 from .._linalg import root
 from .._tree import static, tree
 from ..algorithms.base import Data, FreshData, StoredData, dimension, draw_rows
-from ..problem import Iid, Problem, observables
+from ..problem import Iid, Problem, RandomFeatures, observables
 from ..problem.data import Table
 from ..problem.entries import Entries
+from ..problem.rows import FeatureMap, Rows, Scaled
 from ..problem.shift import moved, place
 
 
@@ -68,11 +69,13 @@ class Coordinates(NamedTuple):
     """As in `Trial`."""
 
 
-def coordinates_of(problem: Problem, dim: int, tested: Table | None) -> Coordinates | None:
+def coordinates_of(problem: Problem, dim: int, tested: Table | None = None) -> Coordinates | FeatureMap | None:
     """Groups one after the other, as many coordinates of each as its share; None for iid entries.
 
-    `tested`: groups of the samples of a test, where their law is another.
+    `tested`: groups of the samples of a test, where their law is another. Features have no coordinates of their own.
     """
+    if isinstance(problem.data, RandomFeatures):
+        return problem.data.at(dim)
     if isinstance(problem.data, Iid) and tested is None:
         return None
     table = problem.data.table()
@@ -87,7 +90,13 @@ def coordinates_of(problem: Problem, dim: int, tested: Table | None) -> Coordina
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
 def build(
-    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, own: Coordinates | None = None
+    problem: Problem,
+    entries: Entries,
+    dim: int,
+    samples: int,
+    fresh: int,
+    key: Any,
+    own: Coordinates | FeatureMap | None = None,
 ) -> tuple[Trial, Any]:
     """A trial with its own data, and θ⁰. `samples` is n, 0 for infinite data; `fresh` counts the test samples.
 
@@ -95,24 +104,33 @@ def build(
     """
     data_key, weight_key, noise_key, test_key, test_noise_key = jax.random.split(key, 5)
     theta, theta_star = problem.sample_weights(weight_key, dim)
-    scale = None
-    if own is not None:
-        own = Coordinates(*(None if part is None else jnp.asarray(part, theta.dtype) for part in own))
-        scale, theta_star = own.scale, own.factor[:, None] * theta_star
+    rows: Rows
+    tests: Rows
+    by_group, variance = None, None
+    if isinstance(own, FeatureMap):
+        feature_key, teacher_key = jax.random.split(jax.random.fold_in(weight_key, 1))
+        _, teacher = problem.sample_weights(teacher_key, own.inputs)
+        rows = tests = own.draw(feature_key, entries, dim, teacher)
+        theta_star = rows.best()
+    elif own is not None:
+        scale, factor, variance = (jnp.asarray(part, theta.dtype) for part in own[:3])
+        theta_star = factor[:, None] * theta_star
+        by_group = None if own.by_group is None else jnp.asarray(own.by_group, theta.dtype)
+        rows, tests = (Scaled(entries, theta_star, size) for size in (scale, jnp.sqrt(variance)))
+    else:
+        rows = tests = Scaled(entries, theta_star)
     if problem.bias:
         theta = jnp.concatenate([theta, jnp.zeros((1, problem.width), theta.dtype)])
     if samples:
-        data: Data = StoredData(problem, *draw_rows(problem, entries, theta_star, scale, samples, data_key, noise_key))
+        data: Data = StoredData(problem, *draw_rows(problem, rows, samples, data_key, noise_key))
     else:
-        data = FreshData(problem, entries, theta_star, scale)
-    if entries.gaussian:
-        normals = jax.random.normal(test_key, (fresh, problem.width + problem.k))
+        data = FreshData(problem, rows)
+    if entries.gaussian and isinstance(tests, Scaled):
         z = problem.sample_noise(test_noise_key, fresh)
-        test: Any = GaussianTest(normals, z, None if own is None else own.tested)
+        test: Any = GaussianTest(jax.random.normal(test_key, (fresh, problem.width + problem.k)), z, variance)
     else:
-        scale = None if own is None else jnp.sqrt(own.tested)
-        test = RowsTest(*draw_rows(problem, entries, theta_star, scale, fresh, test_key, test_noise_key))
-    return Trial(data, theta_star, test, by_group=None if own is None else own.by_group), theta
+        test = RowsTest(*draw_rows(problem, tests, fresh, test_key, test_noise_key))
+    return Trial(data, theta_star, test, by_group=by_group), theta
 
 
 def observe(trial: Trial, theta: Any) -> dict[str, Any]:
