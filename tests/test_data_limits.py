@@ -71,6 +71,7 @@ def test_resolvents_of_every_group():
     """1/(x + λ) against κ/(λ(κ + s_q)), κ by bisection of Silverstein's equation."""
     table, delta, ridge = LEVELS.table(), 0.6, 0.7
     low, high = ridge, ridge + table.share @ table.variance / delta
+    kappa = high
     for _ in range(200):
         kappa = (low + high) / 2
         excess = kappa - ridge - kappa / delta * np.sum(table.share * table.variance / (kappa + table.variance))

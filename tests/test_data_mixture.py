@@ -322,15 +322,20 @@ def test_numbers_are_no_structure():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["two", "proportional", "three", "spectrum"])
-def test_bias_of_finite_size_shrinks(case):
-    """At d = 500, 1000, 2000 the theory stands, and the largest deviation of the norm falls."""
+def test_finite_size(case):
+    """One test over all curves at each of d = 500, 1000, 2000; the mean deviation of all, in the curve's own size, at
+    d = 2000 is below that at d = 500 or lost in its noise."""
     problem, algorithm = CASES[case]
-    times = np.linspace(0.5, 5.0, 10)
-    steps = {"dt": 0.05} if algorithm.discrete else {}
-    solution = sl.solve(problem, algorithm, times=times, tol=5e-3, **steps)
-    for dim, trials in ((500, 64), (1000, 32), (2000, 16)):
+    times = np.linspace(0.5, 4.0, 8)
+    steps = {"dt": 0.1} if algorithm.discrete else {}
+    solution = sl.solve(problem, algorithm, times=times, tol=1e-2, **steps)
+    gaps, noise = [], []
+    for dim, trials in ((500, 40), (1000, 20), (2000, 10)):
         runs = sl.simulate(problem, algorithm, dim=dim, trials=trials, times=times, seed=dim, **steps)
         report = sl.compare(solution, runs)
-        print(case, dim, report)
-        if dim == 2000:
-            assert report.agrees(false_alarm=1e-2), report
+        print(case, dim, report, sep="\n")
+        assert report.agrees(false_alarm=1e-2), report
+        scale = {name: np.max(np.abs(solution[name])) for name in CURVES}
+        gaps.append(np.mean([abs(np.mean(runs.curve(name)[0] - solution[name])) / scale[name] for name in CURVES]))
+        noise.append(np.mean([np.max(runs.curve(name)[1]) / scale[name] for name in CURVES]))
+    assert gaps[-1] < max(gaps[0], 3 * noise[-1])

@@ -68,11 +68,13 @@ def dimension(problem: Problem, columns: int) -> int:
 
 
 def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Any, noise_key: Any) -> Batch:
-    """Rows of the problem's data, with r* = θ*ᵀ(x − class mean); a constant feature 1/√d last for an intercept."""
+    """Rows with their r* and z, moved to the mean of their class; a constant feature 1/√d last for an intercept.
+
+    r* stays that of the centred row.
+    """
     X, r_star = rows.draw(data_key, count)
     z, dim = problem.sample_noise(noise_key, count), X.shape[1]
-    if isinstance(problem.data, Mixture):
-        assert isinstance(rows, Scaled)
+    if isinstance(problem.data, Mixture) and isinstance(rows, Scaled):
         X = X + problem.data.along(z, X.dtype).T @ rows.theta_star.T / dim
     if problem.bias:
         X = jnp.concatenate([X, jnp.full((count, 1), 1 / jnp.sqrt(dim), X.dtype)], axis=1)

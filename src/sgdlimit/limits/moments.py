@@ -34,6 +34,13 @@ class Weights(NamedTuple):
     """β, (…, replicas, m) where the student has one, else (…, replicas, 0)."""
 
 
+class Moments(NamedTuple):
+    """Of the weights at the times reached, and why no further."""
+
+    at: Weights
+    failure: str
+
+
 @jax.jit
 def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, state: Weights) -> Weights:
     """d/dt of Q, c and β by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ.
@@ -87,8 +94,8 @@ def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: An
     """The same group by group, (replicas, g, m, ·): θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ.
 
     With w = Bw* + w⊥ both follow from averages of ℓ, which are smooth also where ∇ℓ jumps: Γ E[w⊥w⊥ᵀ] = E[ℓ w⊥ᵀ] and
-    (Γ* + ΓB) E[w*w*ᵀ] = E[ℓ w*ᵀ]. Γ acts on θ^q − Bθ* alone, which vanishes with w⊥. The means of classes pull along
-    θ*, without s_q.
+    (Γ* + ΓB) E[w*w*ᵀ] = E[ℓ w*ᵀ]. Γ acts on θ^q − Bθ* alone, which vanishes with w⊥. The means of
+    classes pull along θ*, without s_q.
     """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
     s = groups.variance[:, None, None]
@@ -107,18 +114,10 @@ def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: An
         pull = stiffness @ Q + s * (both @ turned + gamma @ (Q - along @ turned))
         toward = stiffness @ c + s * (both @ groups.teacher + gamma @ (c - along @ groups.teacher))
         if pushed.means is not None:
-            pull = pull + pushed.means @ turned
-            toward = toward + pushed.means @ groups.teacher
+            pull, toward = pull + pushed.means @ turned, toward + pushed.means @ groups.teacher
         return Weights(-pull - jnp.swapaxes(pull, 1, 2) + tau * s * square, -toward, _rise(own, pushed))
 
     return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
-
-
-class Moments(NamedTuple):
-    """Of the weights at the times reached, and why no further."""
-
-    at: Weights
-    failure: str
 
 
 def _start(problem: Problem, replicas: int) -> Weights:
