@@ -109,6 +109,10 @@ def mix_together(signs: Any, x: Any) -> Any:
     return _spread(signs[groups:], total)
 
 
+FUSED = 64
+"""Terms that are written out one by one: their sum fuses into one pass, at half the time of a reduction."""
+
+
 def mix_combined(signs: Any, coefficients: Any, vectors: Any) -> Any:
     """Σ_q Q_q Σ_v coefficients[q, :, v] vectors[v], (m, M): `mix_together` of what few vectors, (v, M), combine to.
 
@@ -116,7 +120,9 @@ def mix_combined(signs: Any, coefficients: Any, vectors: Any) -> Any:
     """
     g, m, count = coefficients.shape
     combined = (coefficients.transpose(1, 2, 0).reshape(m * count, g) @ signs[:g]).reshape(m, count, -1)
-    return _spread(signs[g:], jnp.sum(combined * vectors, axis=1))
+    if count > FUSED:
+        return _spread(signs[g:], jnp.sum(combined * vectors, axis=1))
+    return _spread(signs[g:], sum(combined[:, v] * vectors[v] for v in range(count)))
 
 
 def _spread(signs: Any, x: Any) -> Any:
