@@ -136,7 +136,9 @@ __all__ = [
     "sweep",
 ]
 
-_ROOMS = ("errors", "problem", "algorithms", "limits", "dmft", "fitting", "simulation", "results", "comparison", "sweep")
+_ROOMS = (
+    "errors", "problem", "algorithms", "limits", "dmft", "fitting", "simulation", "results", "comparison", "sweep",
+)  # fmt: skip
 """Where public names live, in the order in which data walks through the house."""
 
 

@@ -1,4 +1,4 @@
-"""The user's own matrix as a model of the language: spectrum, teacher or classes, estimated without their sample bias."""
+"""The user's own matrix as a model of the language: spectrum, and teacher or classes, without their sample bias."""
 
 from .model import Fitted, model_of_data
 from .on_data import solve_on_data

@@ -148,13 +148,11 @@ def _check_columns(X: np.ndarray) -> None:
         raise reject("X", given, why)
     _, first, which = np.unique(X, axis=1, return_index=True, return_inverse=True)
     if len(first) < X.shape[1]:
-        repeated = np.flatnonzero(first[which.ravel()] != np.arange(X.shape[1]))
-        warnings.warn(
-            f"X: {len(repeated)} columns repeat others (column {repeated[0]} is column {first[which.ravel()][repeated[0]]}"
-            "); they count as dimensions without variance of their own: drop them",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        like = first[which.ravel()]
+        repeated = np.flatnonzero(like != np.arange(X.shape[1]))
+        words = f"X: {len(repeated)} columns repeat others (column {repeated[0]} is column {like[repeated[0]]}); "
+        words += "they count as dimensions without variance of their own: drop them"
+        warnings.warn(words, RuntimeWarning, stacklevel=4)
 
 
 def _check_centred(rest: np.ndarray, groups: Groups, samples: int) -> None:

@@ -7,6 +7,7 @@ from ..algorithms import Algorithm
 from ..dmft import solve
 from ..limits.on_data import as_matrix
 from ..results import Solution
+from ..results.quality import Quality
 from .assumptions import heat
 from .model import model_of_data, warn_of_assumptions
 
@@ -49,7 +50,7 @@ def solve_on_data(
         max_bytes=max_bytes, checkpoint=checkpoint, dt=dt, samples=samples, replicas=replicas, seed=seed,
         progress=progress,
     )  # fmt: skip
-    found = fitted.assumptions + [heat(float(algorithm.noise_temperature), as_matrix("X", X))]
+    found = Quality([*fitted.assumptions, heat(float(algorithm.noise_temperature), as_matrix("X", X))])
     about = dict(solution.about)
     about["method"] = f"{about['method']}, on a model of data"
     about["options"] = about["options"] | {"data_samples": fitted.samples, "dim": fitted.dim}
