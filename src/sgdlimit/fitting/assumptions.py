@@ -39,7 +39,7 @@ def examine(problem: Problem, rows: np.ndarray, groups: Groups, direction: np.nd
             Check.most("spread of rows", spread, SPREAD, "relative, of |x|² beyond that of Gaussian rows"),
             Check.report("largest row", squares.max() / squares.mean(), "squared norm over the mean"),
             Check.most("kurtosis", abs(learned), KURTOSIS, "excess, by size, along the direction that is learned"),
-            Check.most("leading kurtosis", max(map(abs, towards)), KURTOSIS, f"along {len(towards)} leading directions"),
+            Check.most("leading kurtosis", max(map(abs, towards)), KURTOSIS, f"along {len(towards)} principal axes"),
         ]
     )  # fmt: skip
 
