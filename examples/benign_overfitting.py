@@ -8,8 +8,8 @@ effective rank a sample, (tr Σ)²/tr Σ² of the tail over n; square: a tail of
 tenth of them with 30 times the variance of the rest. Line and crosses: exact limit; points: SGD, mean ± 2 standard
 errors.
 
-The noise that is fitted hides in the tail: what it costs falls as one over the effective rank (Bartlett et al. 2020),
-from 1.6 times the noise itself at rank 1.5 to a quarter of it at rank 8, of which the strong directions have half. The
+The noise that is fitted hides in the tail: what it costs falls with the effective rank (Bartlett et al. 2020), from 1.6
+times the noise itself at rank 1.5 to a quarter of it at rank 8, of which the strong directions have nearly half. The
 number of directions says little: the tail of eight that falls costs three times as much as the flat one.
 
     python examples/benign_overfitting.py benign_overfitting.png
@@ -64,8 +64,9 @@ def main(output: Any) -> dict[str, sl.Report]:
         reports[label] = sl.compare(theory, runs, ["train_error", "test_error"])
         value, (mean, error) = theory.curve("test_error")[0], runs.curve("test_error")
         ends.append((rank(tail, steepness), value[-1], mean[-1], error[-1]))
-        print(f"{label}: rank {ends[-1][0]:.3g}, train error {theory['train_error'][-1]:.2g}, excess "
-              f"{value[-1] - NOISE**2:.4f} | {mean[-1] - NOISE**2:.4f} ± {error[-1]:.4f}\n{reports[label]}")  # fmt: skip
+        excess = f"{value[-1] - NOISE**2:.4f} | {mean[-1] - NOISE**2:.4f} ± {error[-1]:.4f}"
+        print(f"{label}: rank {ends[-1][0]:.3g}, train error {theory['train_error'][-1]:.2g}, excess {excess}")
+        print(reports[label])
         if steepness == 1:
             left.plot(TIMES[1:], value[1:], color=COLOURS[i], label=label)
             left.errorbar(runs.time / delta, mean, 2 * error, color=COLOURS[i], marker=MARKERS[i], ms=3.5, ls="")
@@ -79,6 +80,9 @@ def main(output: Any) -> dict[str, sl.Report]:
     for part, colour, marker in ((flat, COLOURS[0], "o"), (~flat, COLOURS[1], "s")):
         right.errorbar(at[part], mean[part] - NOISE**2, 2 * error[part], color=colour, marker=marker, ms=4, ls="")
     right.set(xscale="log", yscale="log", xlabel="effective rank of the tail a sample", ylabel="excess test error")
+    for axis, ticks in ((right.xaxis, [1.5, 2, 3, 4, 6, 8]), (right.yaxis, [0.05, 0.1, 0.2, 0.4])):
+        axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.set_ticks([], minor=True)
     right.legend(frameon=False, fontsize="small")
     for ax in (left, right):
         ax.spines[["top", "right"]].set_visible(False)

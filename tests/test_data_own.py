@@ -157,14 +157,14 @@ SHORT = {"loss": sl.Logistic(), "penalty": sl.Ridge(0.1), "t_max": 1.0, "samples
 
 @pytest.fixture(scope="module")
 def solved():
-    X, y = classes(100, 300)
+    X, y = classes(60, 300)
     with pytest.warns(sl.UnreliableWarning, match=r"effective rank \d+ \(limit 30\)"):
         return X, y, sl.solve_on_data(X, y, sl.SGD(0.4), X_test=X, y_test=y, **SHORT)
 
 
 def test_curves_do_not_know_the_basis(solved):
     X, y, plain = solved
-    Q = np.linalg.qr(np.random.default_rng(4).normal(size=(100, 100)))[0]
+    Q = np.linalg.qr(np.random.default_rng(4).normal(size=(60, 60)))[0]
     with pytest.warns(sl.UnreliableWarning, match="effective rank"):
         turned = sl.solve_on_data(X @ Q, y, sl.SGD(0.4), **SHORT)
     for name in ("train_loss", "test_error", "norm"):
@@ -282,7 +282,7 @@ def test_what_is_told_is_kept(solved, tmp_path):
     assert told["hottest row"]["value"] == pytest.approx(0.4 * np.max(np.sum(X**2, axis=1)))
     assert told["test rows"]["value"] == pytest.approx(0.0, abs=1e-12)
     assert again.problem == sl.model_of_data(X, y, loss=sl.Logistic(), penalty=sl.Ridge(0.1)).problem
-    assert again.about["options"]["dim"] == 100
+    assert again.about["options"]["dim"] == 60
 
 
 def _few(y):
@@ -349,7 +349,7 @@ def test_tables_of_scikit_learn():
     pytest.importorskip("sklearn")
     from sklearn.datasets import load_diabetes
 
-    X, y = load_diabetes(return_X_y=True)
+    X, y = map(np.asarray, load_diabetes(return_X_y=True))
     X = (X - X.mean(axis=0)) / X.std(axis=0) / np.sqrt(X.shape[1])
     y = np.where(y > np.median(y), 1.0, -1.0)
     words = {"loss": sl.Logistic(), "penalty": sl.Ridge(0.1), "bias": True, "times": np.linspace(0, 6, 13)}

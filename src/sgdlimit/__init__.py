@@ -137,7 +137,7 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "errors", "problem", "algorithms", "limits", "dmft", "fitting", "simulation", "results", "comparison", "sweep",
+    "errors", "problem", "algorithms", "limits", "dmft", "simulation", "fitting", "results", "comparison", "sweep",
 )  # fmt: skip
 """Where public names live, in the order in which data walks through the house."""
 

@@ -33,7 +33,7 @@ def examine(problem: Problem, rows: np.ndarray, groups: Groups, direction: np.nd
         [
             Check.report("samples", n, f"in {d} dimensions, {n / d:.3g} each"),
             Check.least(
-                "effective rank", table.effective(d), FEWEST_COORDINATES, f"coordinates of {d} that share the variance"
+                "effective rank", rank, FEWEST_COORDINATES, f"(tr Σ)²/tr Σ²: coordinates of {d} that share the variance"
             ),
             Check.most("spectrum", groups.misfit, MISFIT, f"misfit of {len(groups.values)} groups to the sample's"),
             Check.most("spread of rows", spread, SPREAD, "relative, of |x|² beyond that of Gaussian rows"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from scipy import stats
+from scipy.special import chdtrc, ndtr
 
 from ..errors import UnreliableWarning, reject
 from ..limits.on_data import check_scale, read_data
@@ -159,7 +159,7 @@ def _check_centred(rest: np.ndarray, groups: Groups, samples: int) -> None:
     """Refuse a common mean that sampling does not explain: n|x̄|² is a sum of squares with the rows' eigenvalues."""
     total = float(groups.values @ groups.counts)
     rank = total**2 / float(groups.values**2 @ groups.counts)
-    if stats.chi2.sf(samples * float(rest @ rest) / total * rank, rank) < RARE:
+    if chdtrc(rank, samples * float(rest @ rest) / total * rank) < RARE:
         given = f"rows with a mean of squared norm {rest @ rest:.3g}, beside {total:.3g} of their spread"
         why = "subtract the column means, X - X.mean(axis=0) (of X from X_test too); an intercept is bias=True"
         raise reject("X", given, why)
@@ -193,7 +193,7 @@ def _teacher(X: np.ndarray, y: np.ndarray, words: dict[str, Any]) -> tuple[Probl
     """y = θ*ᵀx + z, Gaussian rows and Gaussian noise."""
     n, d = X.shape
     mean, level, spread = X.mean(axis=0), float(y.mean()), float(y.std(ddof=1))
-    if stats.norm.sf(abs(level) / spread * np.sqrt(n)) < RARE:
+    if ndtr(-abs(level) / spread * np.sqrt(n)) < RARE:
         given = f"labels with mean {level:.3g} and standard deviation {spread:.3g}"
         raise reject("y", given, "subtract the mean, y - y.mean() (of y from y_test too)")
     rows, y = X - mean, y - level

@@ -133,7 +133,7 @@ def taught(sample: Sample, groups: Groups, size: float, parts: np.ndarray) -> tu
 
 def _real(kernel: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Complex equations as twice as many real ones."""
-    return np.vstack([kernel.real, kernel.imag]), np.concatenate([target.real, np.imag(target)])
+    return np.vstack([np.real(kernel), np.imag(kernel)]), np.concatenate([np.real(target), np.imag(target)])
 
 
 def _collected(values: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
