@@ -40,8 +40,9 @@ def test_script(path, tmp_path):
         return
     for label, report in reports.items():
         print(f"{path.stem}, {label}: {report.sigma:.2f} sigmas at worst, p = {report.p_value:.3f}")
-        if path.stem == "own_data":  # homogenised SGD is an approximation at finite size: to four percent
-            assert report["train_error"].relative < 0.04
+        if path.stem == "own_data":  # a model of the table: its own rows to four percent, those of one test set to ten
+            assert report["train_loss"].relative < 0.04
+            assert report["test_loss"].relative < 0.1
             continue
         assert report.agrees(WITHIN), f"{label}\n{report}"
         assert report.agrees(false_alarm=FALSE_ALARM), f"{label}\n{report}"

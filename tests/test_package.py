@@ -72,6 +72,7 @@ def test_rooms_import_only_from_rooms_above():
         "results",
         "limits",
         "dmft",
+        "fitting",
     ]
     order += [
         "simulation",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .comparison import Report, compare
     from .dmft import plan, solve
     from .errors import DivergenceWarning, InputError, SweepWarning, ToleranceWarning, UnreliableWarning
+    from .fitting import Fitted, model_of_data, solve_on_data
     from .limits import least_squares, least_squares_on_data, online
     from .problem import (
         ByClass,
@@ -70,6 +71,7 @@ __all__ = [
     "CosineDecay",
     "DivergenceWarning",
     "Exponential",
+    "Fitted",
     "GradientFlow",
     "Huber",
     "Iid",
@@ -125,6 +127,7 @@ __all__ = [
     "least_squares",
     "least_squares_on_data",
     "load",
+    "model_of_data",
     "online",
     "plan",
     "plan_sweep",
@@ -133,21 +136,14 @@ __all__ = [
     "simulate",
     "simulate_on_data",
     "solve",
+    "solve_on_data",
     "sweep",
 ]
 
 _ROOMS = (
-    "errors",
-    "problem",
-    "algorithms",
-    "limits",
-    "dmft",
-    "simulation",
-    "results",
-    "scaling",
-    "comparison",
+    "errors", "problem", "algorithms", "limits", "dmft", "simulation", "fitting", "results", "scaling", "comparison",
     "sweep",
-)
+)  # fmt: skip
 """Where public names live, in the order in which data walks through the house."""
 
 

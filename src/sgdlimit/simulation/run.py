@@ -115,6 +115,7 @@ def simulate_on_data(
     *,
     loss: Any = None,
     penalty: Any = None,
+    bias: bool = False,
     X_test: Any = None,
     y_test: Any = None,
     binary: bool | None = None,
@@ -133,8 +134,9 @@ def simulate_on_data(
 ) -> Runs:
     """Run the algorithm from θ = 0 on the user's own matrix; trials differ only in the draws of the algorithm.
 
-    Rows are samples; the penalty enters as H/d and time is t = ηk/d, as in `simulate`. `binary`: whether
-    labels are ±1 and the error is zero–one; found out where not said. A metric ψ(r, r_star, z) gets the label as z.
+    Rows are samples; the penalty enters as H/d and time is t = ηk/d, as in `simulate`. `bias`: an intercept, the weight
+    of a further feature 1/√d, without penalty. `binary`: whether labels are ±1 and the error is zero–one; found out
+    where not said. A metric ψ(r, r_star, z) gets the label as z.
     """
     keep_programs()
     X, y, X_test, y_test = read_data(X, y, X_test, y_test)
@@ -146,7 +148,11 @@ def simulate_on_data(
         penalty=NoPenalty() if penalty is None else penalty,
         sample_ratio=n / dim,
         noise=Point(0.0),
+        bias=bias,
     )
+    if problem.bias:
+        X = _with_constant(X, dim)
+        X_test = None if X_test is None else _with_constant(X_test, dim)
     require(problem, algorithm)
     check_start(problem, z=y)
     extra = Extra(own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics))
@@ -167,7 +173,7 @@ def simulate_on_data(
             test = RowsTest(fresh, jnp.zeros((len(X_test), 0)), jnp.asarray(y_test, dtype=float_type))
         return (
             Trial(data, jnp.zeros((dim, 0)), test, extra),
-            jnp.zeros((dim, 1)),
+            jnp.zeros((X.shape[1], 1)),
             _keys(jax.random.fold_in(root, index)),
         )
 
@@ -178,6 +184,11 @@ def simulate_on_data(
         job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, checkpoint=checkpoint,
         options=options,
     )  # fmt: skip
+
+
+def _with_constant(X: np.ndarray, dim: int) -> np.ndarray:
+    """The feature of an intercept last, as `draw_rows` has it."""
+    return np.column_stack([X, np.full(len(X), dim**-0.5)])
 
 
 def _own_label(r_star: Any, z: Any) -> Any:
