@@ -1,0 +1,77 @@
+"""Double descent of random features, in time: more features, a worse test error, then a better one.
+
+Linear regression on d features σ(Fu) of D = d/ratio inputs, noisy linear labels of the inputs, 1.5 samples an input,
+hardly any ridge. Left: test error against the number of features a sample, at three times: at early times it falls
+with more features; as time goes on a peak grows where features are as many as samples. Lines: exact limit under Gaussian
+equivalence. Points: gradient flow on true tanh features, mean ± 2 standard errors. Right: test error against time
+below, at and above the peak.
+
+    python examples/random_features.py random_features.png
+"""
+
+import sys
+from typing import Any
+
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+import sgdlimit as sl
+from sgdlimit.plot import COLOURS, MARKERS
+
+SAMPLES = 1.5
+"""For each input dimension."""
+INPUTS, TRIALS = 150, 10
+RATIOS = SAMPLES * np.array([0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0])
+"""Features for each input dimension."""
+RUN = RATIOS[[1, 3, 5, 8, 10]]
+ALGORITHM = sl.SGF(temperature=0.1)
+TIMES = np.append(0.0, np.geomspace(0.5, 500.0, 25))
+AT = (9, 17, 25)
+"""Which of them are on the left."""
+
+
+def problem(ratio: float) -> sl.Problem:
+    """d features: time and samples are counted for each of them."""
+    return sl.Problem(
+        loss=sl.Square(),
+        penalty=sl.Ridge(1e-3),
+        sample_ratio=SAMPLES / ratio,
+        teacher=sl.Normal(1.0),
+        noise=sl.Normal(0.4),
+        data=sl.RandomFeatures(jnp.tanh, ratio),
+    )
+
+
+def main(output: Any) -> dict[str, sl.Report]:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.8, 3.6), layout="constrained")
+    solved = {ratio: sl.least_squares(problem(ratio), ALGORITHM, times=TIMES) for ratio in RATIOS}
+    reports, runs = {}, {}
+    for ratio in RUN:
+        dim = round(ratio * INPUTS)
+        runs[ratio] = sl.simulate(problem(ratio), ALGORITHM, dim=dim, trials=TRIALS, times=TIMES[1::2], dt=0.1)
+        label = f"{ratio / SAMPLES:g} features a sample"
+        reports[label] = sl.compare(solved[ratio], runs[ratio], ["train_error", "test_error"])
+        print(f"{label}\n{reports[label]}")
+    for at, colour, marker in zip(AT, COLOURS, MARKERS, strict=False):
+        curve = [solved[ratio]["test_error"][at] for ratio in RATIOS]
+        left.plot(RATIOS / SAMPLES, curve, color=colour, label=f"$t$ = {TIMES[at]:.3g}")
+        values = [tuple(part[(at - 1) // 2] for part in runs[ratio].curve("test_error")) for ratio in RUN]
+        mean, error = np.array(values).T
+        left.errorbar(RUN / SAMPLES, mean, 2 * error, color=colour, marker=marker, ms=4, ls="")
+    left.set(xscale="log", yscale="log", xlabel="features a sample", ylabel="test error")
+    left.legend(frameon=False, fontsize="small")
+    for ratio, colour, marker in zip(RUN[[0, 2, 4]], COLOURS, MARKERS, strict=False):
+        mean, error = runs[ratio].curve("test_error")
+        right.plot(TIMES[1:], solved[ratio]["test_error"][1:], color=colour, label=f"{ratio / SAMPLES:g}")
+        right.errorbar(runs[ratio].time, mean, 2 * error, color=colour, marker=marker, ms=4, ls="")
+    right.set(xscale="log", yscale="log", xlabel="time  $t$", ylabel="test error")
+    right.legend(frameon=False, fontsize="small", title="features a sample", title_fontsize="small")
+    for ax in (left, right):
+        ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(output, dpi=150)
+    return reports
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "random_features.png")
