@@ -59,7 +59,7 @@ def main(output: Any) -> dict[str, sl.Report]:
         own = problem(tail, steepness)
         delta = own.sample_ratio
         theory = sl.solve(own, ALGORITHM, times=delta * TIMES, samples=8192)
-        runs = sl.simulate(own, ALGORITHM, dim=round(SAMPLES / delta), trials=TRIALS, times=delta * TIMES[1::2])
+        runs = sl.simulate(own, ALGORITHM, dim=round(SAMPLES / delta), trials=TRIALS, times=delta * TIMES[2::2])
         label = f"{tail:g} a sample" + (f", steep {steepness:g}" if steepness > 1 else "")
         reports[label] = sl.compare(theory, runs, ["train_error", "test_error"])
         value, (mean, error) = theory.curve("test_error")[0], runs.curve("test_error")
