@@ -1,11 +1,11 @@
 """Logistic regression on a power-law spectrum: which directions does SGD learn, and when?
 
 Variances of the data fall as k^−1.2 over eight groups of directions, those of the teacher as k^−0.6. Left: train and
-test loss against time. Right: how far each group has come, the overlap with the teacher over what it would take to
-stand as large as in the strongest group at the end. Lines: exact limit. Points: SGD at d = 1200, mean ± 2 standard
-errors.
+test loss against time. Right: the cosine between student and teacher within four of the groups. Lines: exact limit.
+Points: SGD at d = 1200, mean of the runs, on the left ± 2 standard errors.
 
-Strong directions are learned first, and soon more than enough; weak ones follow one after the other.
+Strong directions are learned first, and are known to 97 % at the end, the weakest ones to 31 %: each group's cosine has
+the same course in log t, only later.
 
     python examples/power_law.py power_law.png
 """
@@ -59,7 +59,10 @@ def main(output: Any) -> dict[str, sl.Report]:
         right.plot(theory.time[1:], lines[1:, group], color=colour, label=f"$s$ = {table.variance[group]:.2f}")
         right.plot(runs.time, points[:, group], color=colour, marker="o", ms=3.5, ls="")
     right.set(xscale="log", xlabel="time  $t$", ylabel="cosine with the teacher", ylim=(0.0, 1.0))
-    right.legend(frameon=False, fontsize="small", title="variance of the group", title_fontsize="small")
+    right.legend(
+        frameon=False, fontsize="small", title="variance\nof the group", title_fontsize="small", loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+    )  # fmt: skip
     for ax in (left, right):
         ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(output, dpi=150)
