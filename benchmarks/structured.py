@@ -21,6 +21,8 @@ import sgdlimit as sl
 
 erf = jax.scipy.special.erf
 TIMES = np.linspace(0.0, 6.0, 13)
+TOLERANCE = 5e-3
+"""Of theories, times the width."""
 POWER = sl.PowerLaw(1.2, source=0.6)
 LEVELS = sl.Spectrum([3.0, 0.5], weights=[0.2, 0.8], teacher=[0.5, 1.1])
 SPECTRA = {"power law": POWER, "two levels": LEVELS}
@@ -53,10 +55,11 @@ def beside(
 ) -> None:
     """One line a dimension: p of all curves, and the largest relative difference."""
     begin = time.perf_counter()
-    solution = theory or sl.solve(problem, algorithm, times=TIMES, tol=5e-3, **own)
+    tol = TOLERANCE * problem.width  # of networks, minutes
+    solution = theory or sl.solve(problem, algorithm, times=TIMES, tol=tol, progress=False, **own)
     taken = time.perf_counter() - begin
     for dim in dims:
-        runs = sl.simulate(problem, algorithm, dim=dim, trials=trials, times=TIMES[1:], seed=dim, **own)
+        runs = sl.simulate(problem, algorithm, dim=dim, trials=trials, times=TIMES[1:], seed=dim, progress=False, **own)
         report = sl.compare(solution, runs)
         off, bias = {}, {}
         for name in report.variables:
@@ -79,7 +82,7 @@ def squares(dims: list[int], trials: int) -> None:
                              noise=sl.Normal(0.3), data=data)  # fmt: skip
         exact = sl.least_squares(problem, sl.SGF(0.5), times=TIMES)
         for algorithm in (sl.SGF(0.5), sl.SGD(0.5, batch_size=4)):
-            solution = sl.solve(problem, algorithm, times=TIMES, tol=5e-3)
+            solution = sl.solve(problem, algorithm, times=TIMES, tol=TOLERANCE, progress=False)
             z = {}
             for part in ("train_error", "test_error", "overlap", "norm"):
                 value, error = solution.curve(part)
