@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import sgdlimit as sl
 from sgdlimit.cli.app import app
 from sgdlimit.results import files
+from sgdlimit.results.variables import COMPARABLE
 from sgdlimit.sweep import engines, store, tasks
 from sgdlimit.sweep import run as run_module
 
@@ -444,7 +445,11 @@ def test_the_dataset_is_written_whole_and_read_by_others(ridge, tmp_path):
     for group in ("least_squares", "simulate"):
         read = xarray.load_dataset(tmp_path / "d.nc", group=group, engine="h5netcdf")
         xarray.testing.assert_equal(read, found[group])
-    assert xarray.load_dataset(tmp_path / "d.nc", group="comparison", engine="h5netcdf")["verdict"].shape == (2, 1, 7)
+    assert xarray.load_dataset(tmp_path / "d.nc", group="comparison", engine="h5netcdf")["verdict"].shape == (
+        2,
+        1,
+        len(COMPARABLE) + 1,
+    )
     with pytest.raises(sl.InputError, match="exists"):
         found.save(tmp_path / "d.nc")
     again = sl.Sweep.load(tmp_path / "d.nc")
