@@ -98,14 +98,14 @@ def mixtures(dims: list[int], trials: int) -> None:
     shared: dict[str, Any] = {"penalty": sl.Ridge(0.05), "sample_ratio": 1.5, "labels": sl.ByClass()}
     two, three = sl.Mixture([1.2, -1.2], covariance=0.8), sl.Mixture(corners, covariance=POWER)
     for algorithm in (small, share):
-        own = {"dt": 0.5} if algorithm.discrete else {}
+        own = {"dt": 0.1} if algorithm.discrete else {}
         kind = type(algorithm).__name__
         for loss in (sl.Logistic(), sl.Square()):
             problem = sl.Problem(loss=loss, data=two, **shared)
             beside(f"two classes, {type(loss).__name__}, {kind}", problem, algorithm, dims, trials, **own)
         problem = sl.Problem(loss=sl.Loss(softmax), width=3, data=three, **shared)
         beside(f"three classes on a power law, softmax, {kind}", problem, algorithm, dims, trials, **own)
-        labels: dict[str, Any] = {"labels": sl.ByClass([1.0, 0.0, -1.0])}
+        labels: dict[str, Any] = {"labels": sl.ByClass([1.0, 0.0, -0.5])}
         problem = sl.Problem(loss=sl.Square(), data=three, bias=True, **(shared | labels))
         beside(f"three classes, Square, intercept, {kind}", problem, algorithm, dims, trials, **own)
 

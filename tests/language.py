@@ -192,6 +192,23 @@ UNPLANTED: Room = {
     "noise": call("Noise"),
     "signs": call("Noise", binary=True),
     "own": call("Labels", fn=from_noise, parameters=st.fixed_dictionaries({"slope": between(0.1, 3.0)})),
+    "classes": call("ByClass"),
+}
+DATA: Room = {
+    "two levels": call(
+        "Spectrum",
+        values=st.tuples(or_zero(between(0.01, 5.0)), between(0.01, 5.0)),
+        weights=(0.25, 0.75),
+        teacher=st.tuples(scale, scale),
+    ),
+    "power law": call("PowerLaw", exponent=or_zero(between(0.1, 3.0)), source=or_zero(between(0.1, 3.0)), groups=3),
+    "features": call("RandomFeatures", activation=tanh, ratio=between(0.2, 5.0)),
+}
+CLASSES: Room = {
+    "two": call("Mixture", means=st.tuples(scale, scale), covariance=between(0.1, 3.0)),
+    "three": call(
+        "Mixture", means=((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)), covariance=DATA["power law"], weights=(0.5, 0.3, 0.2)
+    ),
 }
 PENALTIES: Room = {
     "none": call("NoPenalty"),
@@ -270,6 +287,8 @@ class Structure:
     width: int
     teacher_width: int | None
     options: int
+    data: str | None = None
+    bias: bool = False
 
     def problem(self, delta: Any) -> st.SearchStrategy[Call]:
         """Problems of this structure."""
@@ -287,6 +306,12 @@ class Structure:
             arguments |= {"teacher": LAWS[self.teacher], "teacher_width": self.teacher_width}
         if self.labels == "signs":
             arguments["noise"] = call("Rademacher", scale=1.0)
+        if self.labels == "classes":
+            del arguments["noise"]
+        if self.data is not None:
+            arguments["data"] = (CLASSES if self.labels == "classes" else DATA)[self.data]
+        if self.bias:
+            arguments["bias"] = True
         return call("Problem", **arguments)
 
 
@@ -297,9 +322,13 @@ def structure(turn: int) -> Structure:
     """The structure of this number; every run of eight has all algorithms."""
     width, planted = WIDTHS[turn % 5], turn % 6 != 5
     alike = sum((WIDTHS[before % 5] == 1) == (width == 1) for before in range(turn))
+    labels = cycle(PLANTED, turn - turn // 6, "labels") if planted else cycle(UNPLANTED, turn // 6, "labels")
+    data = cycle(DATA, turn // 3, "data") if turn % 3 == 1 else None
+    if labels == "classes":
+        data = cycle(CLASSES, turn // 6, "classes")
     return Structure(
         loss=cycle(ONE_UNIT if width == 1 else MANY_UNITS, alike, "loss"),
-        labels=cycle(PLANTED, turn - turn // 6, "labels") if planted else cycle(UNPLANTED, turn // 6, "labels"),
+        labels=labels,
         penalty=cycle(PENALTIES, turn, "penalty"),
         teacher=cycle(LAWS, turn, "teacher") if planted else None,
         noise=cycle(LAWS, turn, "noise"),
@@ -309,6 +338,8 @@ def structure(turn: int) -> Structure:
         width=width,
         teacher_width=(None, 1, None, 2, 3)[turn % 5],
         options=turn,
+        data=data,
+        bias=turn % 7 == 4,
     )
 
 
@@ -354,6 +385,9 @@ def ridge_regression(draw: Any) -> Call:
     }
     if planted:
         arguments |= {"teacher": draw(laws), "teacher_width": draw(st.sampled_from((None, 1, 2, 3)))}
+    data = draw(st.one_of(st.none(), st.none(), st.sampled_from(sorted(DATA)).flatmap(DATA.__getitem__)))
+    if data is not None:
+        arguments["data"] = data
     algorithms = ("flow", "SGF", "SGD", "SGF, batch", "SGD, batch")
     algorithm = draw(st.sampled_from(algorithms).flatmap(ALGORITHMS.__getitem__))
     more = draw(st.sampled_from(({"t_max": 5.0}, {"times": (0.1, 3.0, 30.0)}, {"t_max": 2.0, "kernels": True})))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from .._tree import settle, static, tree
 from ..errors import real, reject
+from .laws import LARGEST
 from .parameters import Parameters, checked, given
 
 
@@ -27,7 +28,8 @@ class PenaltyLike(abc.ABC):
 
 def _strength(penalty: Any) -> None:
     name = f"{type(penalty).__name__}.strength"
-    settle(penalty, strength=real(name, penalty.strength, least=0, why="it must be a number λ ≥ 0"))
+    why = f"it must be a number λ from 0 to {LARGEST:g}"
+    settle(penalty, strength=real(name, penalty.strength, least=0, most=LARGEST, why=why))
 
 
 @final
