@@ -11,6 +11,7 @@ from .._tree import tree
 from ..algorithms import Algorithm
 from ..problem import Constant, Problem
 from ..problem.schedules import ScheduleLike, course, factors
+from .volterra import Curve
 
 
 def shrink(x: np.ndarray, ridge: float, u: Any) -> np.ndarray:
@@ -115,3 +116,31 @@ def two_time(
         correlation[i, past] = correlation[past, i] = star + toward[i] + toward[past] - teacher2
     kernels = {"C_theta": correlation, "R_theta": response, "R_ell": ell, "Gamma": pace}
     return {name: value[..., None, None] for name, value in kernels.items()}
+
+
+def found(
+    asked: Asked,
+    curve: Curve,
+    mu: tuple[np.ndarray, np.ndarray],
+    test: np.ndarray,
+    norm: np.ndarray,
+    overlap: np.ndarray,
+    toward: np.ndarray,
+    teacher2: float,
+    spread: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> Found:
+    """All curves by name, from the training error and what a theory makes of it."""
+    values = {
+        "train_loss": curve.train / 2,
+        "test_loss": test / 2,
+        "train_error": curve.train,
+        "test_error": test,
+        "norm": norm[:, None, None],
+    }
+    if asked.problem.k:
+        values["overlap"] = overlap[:, None, :]
+    if asked.kernels:
+        speed, ratio = asked.moving.speed, float(asked.problem.sample_ratio)
+        pace = np.ones(len(asked.t)) if speed is None else speed(asked.t)
+        values |= two_time(mu, asked.ridge, ratio, curve.flow_time, pace, curve.memory, toward, teacher2, spread)
+    return Found(values, len(mu[0]))

@@ -14,7 +14,7 @@ from ..results import Solution, Variable
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
 from . import volterra
-from .flow import Asked, Found, moving, shrink, two_time
+from .flow import Asked, Found, found, moving, shrink
 from .spectrum import Measure, marchenko_pastur
 from .stability import largest_stable, ridge_of, verdict
 from .structured import on_groups
@@ -78,8 +78,8 @@ def least_squares(
     check_share(algorithm, t)
     flag("kernels", kernels)
     asked = Asked(problem, ridge, tau, t, moving(problem.schedule, algorithm, float(t[-1])), kernels)
-    found = (_on_iid if isinstance(problem.data, Iid) else on_groups)(asked, progress)
-    values, train = found.values, found.values["train_error"]
+    solved = (_on_iid if isinstance(problem.data, Iid) else on_groups)(asked, progress)
+    values, train = solved.values, solved.values["train_error"]
     coords = {"time": t, "student": np.arange(1), "student_": np.arange(1)}
     if problem.k:
         coords["teacher"] = np.arange(problem.k)
@@ -95,14 +95,14 @@ def least_squares(
         options={"t_max": float(t[-1]), "kernels": kernels},
         status=status,
         message=message,
-        diagnostics={"stable_temperature": limit, "quadrature_nodes": found.nodes},
+        diagnostics={"stable_temperature": limit, "quadrature_nodes": solved.nodes},
     )
     return Solution(variables, coords, about)
 
 
 def _on_iid(asked: Asked, progress: bool | None) -> Found:
     """Curves on iid entries: one spectrum for all coordinates."""
-    problem, ridge, tau, t, (speed, heat, knots, longest), kernels = asked
+    problem, ridge, tau, t, (speed, heat, knots, longest), _ = asked
     delta = problem.sample_ratio
     mu = marchenko_pastur(delta, longest)
     x = mu.nodes
@@ -134,19 +134,7 @@ def _on_iid(asked: Asked, progress: bool | None) -> Found:
     toward, overlap = _overlaps(problem, mu, ridge, u)
     test = excess + noise
     norm = excess + 2 * toward - teacher2
-    values = {
-        "train_loss": curve.train / 2,
-        "test_loss": test / 2,
-        "train_error": curve.train,
-        "test_error": test,
-        "norm": norm[:, None, None],
-    }
-    if problem.k:
-        values["overlap"] = overlap[:, None, :]
-    if kernels:
-        pace = np.ones(len(t)) if speed is None else speed(t)
-        values |= two_time(mu, ridge, delta, u, pace, curve.memory, toward, teacher2, spread)
-    return Found(values, len(x))
+    return found(asked, curve, mu, test, norm, overlap, toward, teacher2, spread)
 
 
 def _moments(problem: Problem) -> tuple[np.ndarray, float]:

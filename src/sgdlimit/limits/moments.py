@@ -9,7 +9,7 @@ import numpy as np
 from ..algorithms import Algorithm
 from ..errors import reject
 from ..problem import Iid, Problem, fields
-from ..problem.shift import Push, place
+from ..problem.shift import place
 from ..progress import Progress
 from .averages import PER_REPLICA, Nodes, force_moments
 from .stability import BOUND
@@ -54,14 +54,9 @@ def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, state: Weights) 
         at = place(problem, c, own.intercept)
         with_w, with_star, square, pushed = force_moments(problem, nodes, t, Q, c, at)
         pull = stiffness @ Q + with_w
-        return Weights(-pull - pull.T + tau * square, -(stiffness @ c + with_star), _rise(own, pushed))
+        return Weights(-pull - pull.T + tau * square, -(stiffness @ c + with_star), pushed.rise(own.intercept))
 
     return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
-
-
-def _rise(own: Weights, pushed: Push) -> Any:
-    """dβ/dt."""
-    return own.intercept if pushed.level is None else -pushed.level
 
 
 class Groups(NamedTuple):
@@ -115,7 +110,7 @@ def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: An
         toward = stiffness @ c + s * (both @ groups.teacher + gamma @ (c - along @ groups.teacher))
         if pushed.means is not None:
             pull, toward = pull + pushed.means @ turned, toward + pushed.means @ groups.teacher
-        return Weights(-pull - jnp.swapaxes(pull, 1, 2) + tau * s * square, -toward, _rise(own, pushed))
+        return Weights(-pull - jnp.swapaxes(pull, 1, 2) + tau * s * square, -toward, pushed.rise(own.intercept))
 
     return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
 

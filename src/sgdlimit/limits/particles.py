@@ -88,8 +88,7 @@ def _advance(
             pull = pull + theta_star @ pushed.means.T
         if scheduled is not None:
             square = square / scheduled.portion(s)
-        rise = level if pushed.level is None else -pushed.level
-        return -(pull + pulled(x @ gamma.T) + pulled(theta_star @ gamma_star.T)), square, rise
+        return -(pull + pulled(x @ gamma.T) + pulled(theta_star @ gamma_star.T)), square, pushed.rise(level)
 
     def step(i: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         (x, level), s = carry, t + i * h

@@ -14,7 +14,7 @@ import numpy as np
 from ..problem import Linear, Problem
 from ..progress import Progress
 from . import volterra
-from .flow import Asked, Found, shrink, two_time
+from .flow import Asked, Found, found, shrink
 from .grouped import Grouped, grouped
 
 
@@ -104,7 +104,7 @@ class _Modes(NamedTuple):
 
 def on_groups(asked: Asked, progress: bool | None) -> Found:
     """Curves on grouped coordinates."""
-    problem, ridge, tau, t, (speed, heat, knots, longest), kernels = asked
+    problem, ridge, tau, t, (speed, heat, knots, longest), _ = asked
     table, delta = problem.data.table(), float(problem.sample_ratio)
     moments = _moments(problem)
     rule = grouped(table, delta, longest)
@@ -124,16 +124,4 @@ def on_groups(asked: Asked, progress: bool | None) -> Found:
     toward = kept @ moments.pair[:, 0, 1] + fitted @ moments.pair[:, 1, 1]
     teacher2 = float(table.share @ moments.pair[:, 1, 1])
     norm = modes.spread(u, u) + curve.memory @ (weights * x) + 2 * toward - teacher2
-    values = {
-        "train_loss": curve.train / 2,
-        "test_loss": test / 2,
-        "train_error": curve.train,
-        "test_error": test,
-        "norm": norm[:, None, None],
-    }
-    if problem.k:
-        values["overlap"] = overlap[:, None, :]
-    if kernels:
-        pace = np.ones(len(t)) if speed is None else speed(t)
-        values |= two_time((x, weights), ridge, delta, u, pace, curve.memory, toward, teacher2, modes.spread)
-    return Found(values, len(x))
+    return found(asked, curve, (x, weights), test, norm, overlap, toward, teacher2, modes.spread)

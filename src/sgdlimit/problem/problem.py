@@ -162,24 +162,15 @@ class Problem:
         cross = np.outer(mean, teacher_mean) * (not self.data.rotated)  # along random directions means do not align
         return np.block([[start, cross], [cross.T, teacher]])
 
-    def grams(self, table: Table) -> np.ndarray:
-        """G^q = D_q G D_q of every group, D_q = diag(1, …, factor_q, …): second moments of (θ⁰, θ*), (g, m+k, m+k)."""
-        size = np.ones((len(table.share), self.width + self.k))
-        size[:, self.width :] = table.factor[:, None]
-        return size[:, :, None] * self.gram() * size[:, None, :]
-
     def weight_gram(self) -> np.ndarray:
-        """Σ_q p_q G^q: second moments of (θ⁰, θ*) over all coordinates."""
+        """Second moments of (θ⁰, θ*) over all coordinates."""
         table = self.data.table()
-        return np.einsum("g,gab->ab", table.share, self.grams(table))
+        return np.einsum("g,gab->ab", table.share, table.moments(self.gram(), self.width))
 
     def sample_gram(self, table: Table | None = None) -> np.ndarray:
         """Second moments of (w_0, w*) of a fresh sample, with what x does not tell of w*; iid: those of a weight."""
         table = self.data.table() if table is None else table
-        gram = np.einsum("g,gab->ab", table.share * table.variance, self.grams(table))
-        if table.unseen:
-            gram[self.width :, self.width :] += table.unseen * self.gram()[self.width :, self.width :]
-        return gram
+        return table.seen(self.gram(), self.width)
 
     def _check_shapes(self) -> None:
         """Trace every function once, abstractly: wrong shapes and non-jax code surface here, before any work."""

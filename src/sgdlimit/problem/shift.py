@@ -36,6 +36,10 @@ class Push(NamedTuple):
     level: Any = None
     """E ℓ, (m,): dβ/dt = −E ℓ."""
 
+    def rise(self, intercept: Any) -> Any:
+        """dβ/dt; where there is none, as empty as it."""
+        return intercept if self.level is None else -self.level
+
 
 def place(problem: "Problem", overlap: Any, intercept: Any) -> Place:
     """Those of both that move the classes of this problem."""
