@@ -1,5 +1,6 @@
 """How `make docs` builds the site: from this folder, the examples and the docstrings; nothing is fetched."""
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -42,7 +43,10 @@ highlight_language = "text"
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"sgdlimit {release}"
-html_static_path = ["_static"]
+found = importlib.util.find_spec("ziamath")  # has STIX Two Math, which browsers need for formulas that look like such
+assert found is not None
+assert found.origin is not None
+html_static_path = ["_static", str(Path(found.origin).parent / "fonts" / "STIXTwoMath-Regular.ttf")]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False

@@ -1,8 +1,11 @@
 """Docstrings of the package, plain words with `code` and lines such as "tol: how well …", as reStructuredText."""
 
+import dataclasses
 import re
 from typing import Any
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 NAMED = re.compile(r"(\w+(?:, \w+)*): (\S.*)")
@@ -45,7 +48,31 @@ def rewrite(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: 
     lines[:] = paragraphs(lines)
 
 
+def defaults(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str, str | None] | None:
+    """Where a dataclass makes a default for every object, its name: `penalty = NoPenalty()`."""
+    if not signature or not dataclasses.is_dataclass(thing):
+        return None
+    for field in dataclasses.fields(thing):
+        factory = field.default_factory
+        if factory is not dataclasses.MISSING and field.init:
+            made = repr(factory()) if factory in (dict, list) else f"{getattr(factory, '__name__', 'made')}()"
+            signature = signature.replace("<factory>", "{}" if made == "Parameters()" else made, 1)
+    return signature, returned
+
+
+def plainly(app: Sphinx, domain: str, kind: str, content: addnodes.desc_content) -> None:
+    """`class`, not `final class`: nobody is told not to derive before deriving."""
+    for annotation in list(content.parent.findall(addnodes.desc_annotation)):
+        if kind == "class" and annotation.astext().startswith("final "):
+            annotation.clear()
+            annotation += nodes.Text("class ")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Listen to autodoc."""
     app.connect("autodoc-process-docstring", rewrite)
+    app.connect("autodoc-process-signature", defaults)
+    app.connect("object-description-transform", plainly)
     return {"parallel_read_safe": True}

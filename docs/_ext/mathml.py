@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw by themselves: no script, no font and no picture is fetched or shipped."""
+"""Formulas as MathML, which browsers draw by themselves: no script, and nothing is fetched."""
 
 from typing import Any
 
