@@ -11,7 +11,7 @@ import sgdlimit  # noqa: E402  the path comes first
 
 project = "sgdlimit"
 author = "The sgdlimit developers"
-copyright = author  # noqa: A001  Sphinx's name
+copyright = author
 version = release = sgdlimit.__version__
 
 extensions = [

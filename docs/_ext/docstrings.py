@@ -18,9 +18,7 @@ def inline(text: str) -> str:
     parts = text.split("`")
     if len(parts) % 2 == 0:  # an odd backtick
         return SPECIAL.sub(r"\\\1", text.replace("`", "'"))
-    return "".join(
-        f"``{part}``" if odd % 2 and part else SPECIAL.sub(r"\\\1", part) for odd, part in enumerate(parts)
-    )
+    return "".join(f"``{part}``" if odd % 2 and part else SPECIAL.sub(r"\\\1", part) for odd, part in enumerate(parts))
 
 
 def paragraphs(lines: list[str]) -> list[str]:
