@@ -24,8 +24,8 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", flags=re.S | re.M)
 QUICK = ("figure", "verify", "frameworks")
-"""Commands that take minutes, and are run with --quick."""
-LEFT_OUT = ("explore",)
+"""Commands that take minutes: they are run with --quick, in a test of their own."""
+ENDLESS = ("explore",)
 """Commands that do not end; their own tests start them."""
 FAST = ("README.md", "docs/conventions.md", "docs/guide.md", "docs/sweeps.md")
 
@@ -64,8 +64,6 @@ def run_command(line: str) -> None:
     from sgdlimit.cli.app import app
 
     words = shlex.split(line, comments=True)[1:]
-    if words[0] in LEFT_OUT:
-        return
     target = words[-1] if ">" in words else None
     words = words[: words.index(">")] if target else words
     done = CliRunner().invoke(app, words + ["--quick"] * (words[0] in QUICK))
@@ -108,10 +106,23 @@ def test_page_runs(path, tmp_path, monkeypatch, elsewhere):
     monkeypatch.setenv("MPLBACKEND", "agg")
     namespace: dict = {"__name__": "__main__"}
     for kind, text in blocks(path):
-        if kind == "sgdlimit":
-            run_command(text)
-        else:
+        if kind != "sgdlimit":
             run_python(text, name_of(path), namespace)
+        elif text.split()[1] not in QUICK + ENDLESS:
+            run_command(text)
+
+
+LONG = sorted(
+    {text for path in RUNNING for kind, text in blocks(path) if kind == "sgdlimit" and text.split()[1] in QUICK}
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", LONG, ids=lambda line: line.split()[1])
+def test_long_command_runs(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_command(line)
+    assert list(tmp_path.glob("*.png"))
 
 
 def test_fast_pages_and_quick_commands_exist():
@@ -123,6 +134,7 @@ def test_fast_pages_and_quick_commands_exist():
     assert len(names) > 10
     listing = CliRunner().invoke(app, ["--help"]).output
     assert all(command in listing for command in QUICK)
+    assert len(LONG) == len(QUICK)
 
 
 def test_every_block_of_python_is_run():
@@ -224,12 +236,10 @@ def test_docstrings_as_text():
 @pytest.mark.slow
 def test_site_builds_without_warnings(tmp_path):
     """What `make docs` does; nothing but local files in what it writes."""
-    pytest.importorskip("latex2mathml")
-    for package in ("furo", "myst_parser", "sphinx_design", "sphinx_copybutton"):
+    for package in ("furo", "latex2mathml", "myst_parser", "sphinx_copybutton", "sphinx_design", "ziamath"):
         pytest.importorskip(package)
-    from sphinx.cmd.build import build_main
-
-    assert build_main(["-b", "html", "-W", "--keep-going", "-q", str(DOCS), str(tmp_path)]) == 0
+    build = pytest.importorskip("sphinx.cmd.build")
+    assert build.build_main(["-b", "html", "-W", "--keep-going", "-q", str(DOCS), str(tmp_path)]) == 0
     built = list(tmp_path.rglob("*.html"))
     assert len(built) > len(PAGES)
     loaded = re.compile(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=[\"'](?:https?:)?//", flags=re.I)

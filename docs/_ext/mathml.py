@@ -14,7 +14,7 @@ def inline(writer: Any, node: nodes.Element) -> None:
     raise nodes.SkipNode
 
 
-def display(writer: Any, node: nodes.Element) -> None:
+def display(writer: Any, node: nodes.math_block) -> None:
     """A formula on lines of its own, with its number where it has one."""
     number = f"<span class='eqno'>({get_node_equation_number(writer, node)})</span>" if node["number"] else ""
     anchor = f" id='{node['ids'][0]}'" if node["ids"] else ""
