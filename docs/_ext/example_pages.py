@@ -20,15 +20,19 @@ class Example(NamedTuple):
     """Paragraphs after the first line."""
     picture: bool
     notebook: bool
+    first: int
+    """Line of the script after its docstring."""
 
 
 def read(path: Path) -> Example:
     """What a script says of itself; the line that says how to run it is left to the page."""
-    words = ast.get_docstring(ast.parse(path.read_text())) or path.stem
+    tree = ast.parse(path.read_text())
+    words = ast.get_docstring(tree) or path.stem
     title, *text = (re.sub(r"\s+", " ", part).strip() for part in words.split("\n\n"))
     text = [part for part in text if not part.startswith("python examples/")]
     picture, notebook = PICTURES / f"{path.stem}.png", NOTEBOOKS / f"{path.stem}.ipynb"
-    return Example(path.stem, title.rstrip("."), text, picture.exists(), notebook.exists())
+    first = (tree.body[0].end_lineno or 0) + 2 if ast.get_docstring(tree) else 1
+    return Example(path.stem, title.rstrip("."), text, picture.exists(), notebook.exists(), first)
 
 
 def examples() -> list[Example]:
@@ -61,9 +65,12 @@ def page(example: Example) -> str:
     """Title, picture, what it shows, how to run it, and its source."""
     picture = f"![Picture of examples/{example.stem}.py]({example.stem}.png)\n\n" if example.picture else ""
     run = f"```\npython examples/{example.stem}.py {example.stem}.png\n```\n"
-    notebook = f"\nThe same as a notebook: `docs/notebooks/{example.stem}.ipynb`.\n" if example.notebook else ""
+    link = f"{{download}}`{example.stem}.ipynb <../notebooks/{example.stem}.ipynb>`"
+    notebook = f"\nThe same as a notebook: {link}.\n" if example.notebook else ""
     text = "\n\n".join(map(escaped, example.text))
-    source = f"```{{literalinclude}} ../../examples/{example.stem}.py\n:language: python\n```\n"
+    source = (
+        f"```{{literalinclude}} ../../examples/{example.stem}.py\n:language: python\n:lines: {example.first}-\n```\n"
+    )
     return f"---\norphan: true\n---\n\n# {escaped(example.title)}\n\n{picture}{text}\n\n{run}{notebook}\n{source}"
 
 
