@@ -37,7 +37,7 @@ def read(path: Path) -> Example:
 
 def examples() -> list[Example]:
     """In the order of the list in gallery.md; those that it does not have last."""
-    listed = re.findall(r"examples/(\w+)\.py", (HERE / "gallery.md").read_text())
+    listed = re.findall(r"^\| `examples/(\w+)\.py", (HERE / "gallery.md").read_text(), flags=re.M)
     order = {stem: place for place, stem in reversed(list(enumerate(listed)))}
     found = sorted(EXAMPLES.glob("*.py"), key=lambda path: (order.get(path.stem, len(order)), path.stem))
     return [read(path) for path in found]
