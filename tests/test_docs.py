@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 import types
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -66,7 +67,9 @@ def run_command(line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
     target = words[-1] if ">" in words else None
     words = words[: words.index(">")] if target else words
-    done = CliRunner().invoke(app, words + ["--quick"] * (words[0] in QUICK))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a shell prints them; what they say is in the exit status
+        done = CliRunner().invoke(app, words + ["--quick"] * (words[0] in QUICK))
     assert done.exit_code == 0, f"{line}\n{done.output}"
     if target:
         Path(target).write_text(done.stdout)
