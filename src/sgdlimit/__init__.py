@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
     from .comparison import Report, compare
     from .dmft import plan, solve
-    from .errors import DivergenceWarning, InputError, SweepWarning, ToleranceWarning, UnreliableWarning
+    from .errors import DivergenceWarning, InputError, Interrupted, SweepWarning, ToleranceWarning, UnreliableWarning
     from .fitting import Fitted, model_of_data, solve_on_data
     from .limits import least_squares, least_squares_on_data, online
     from .problem import (
@@ -76,6 +76,7 @@ __all__ = [
     "Huber",
     "Iid",
     "InputError",
+    "Interrupted",
     "Labels",
     "Law",
     "Linear",

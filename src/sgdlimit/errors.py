@@ -27,6 +27,14 @@ class UnreliableWarning(RuntimeWarning):
     """A result whose values or errors should not be believed: `solution.quality` says why."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after work that has something to show: `result` is the best so far, with status 'interrupted'."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__(f"{result.message}; `.result` of this exception has what there is")
+        self.result = result
+
+
 class SweepWarning(RuntimeWarning):
     """A sweep with points that failed: their `reason` says why."""
 

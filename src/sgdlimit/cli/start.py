@@ -11,6 +11,19 @@ from typing import Any, NoReturn
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
+_written: list[str] = []
+"""Files that the command has written."""
+
+
+def outcome() -> str:
+    """What there is when Ctrl-C comes."""
+    return f"wrote {', '.join(_written)}" if _written else "nothing was written"
+
+
+def wrote(*files: Any) -> str:
+    """Remember what was written, and say so."""
+    _written[:] = map(str, files)
+    return outcome()
 
 
 def begin() -> None:
@@ -49,7 +62,7 @@ def _again(lost: Any) -> None:
 def _leave(*_: Any) -> NoReturn:
     """Extension modules and callbacks swallow a KeyboardInterrupt while they are imported; nothing swallows this."""
     with contextlib.suppress(OSError):
-        os.write(2, b"interrupted: nothing was written\n")
+        os.write(2, f"interrupted: {outcome()}\n".encode(errors="backslashreplace"))
     os._exit(INTERRUPTED)
 
 

@@ -72,6 +72,9 @@ def simulate(
     test_data: law of the samples of a test, where it is another than `problem.data`, as in `solve`.
     checkpoint: a file that keeps finished trials; called again after a kill, or with more trials, only those that are
         missing are run, and the result is the same to the last bit. Any other call is refused.
+
+    Ctrl-C raises `sl.Interrupted`, a KeyboardInterrupt whose `result` has the finished trials; where there are none,
+    those that were running, as far as all had come.
     """
     keep_programs()
     require(problem, algorithm)
