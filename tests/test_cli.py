@@ -18,6 +18,7 @@ from sgdlimit.cli import specification
 from sgdlimit.cli.app import app
 from sgdlimit.results import Variable
 
+PATH = f"import os, sys; sys.path.insert(0, {str(Path(sl.__file__).parent.parent)!r}); "
 COMMANDS = ("figure", "verify", "frameworks", "solve", "simulate", "compare", "sweep", "plot", "models")
 
 
@@ -209,11 +210,19 @@ def test_interruption_while_importing(example, tmp_path, wait):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_is_loaded_before_interruption_is_answered():
+    """Until then Ctrl-C is a traceback: of the standard library only what Python has loaded by itself."""
+    code = "import sys; before = set(sys.modules); import sgdlimit.cli; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", PATH + code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["sgdlimit", "sgdlimit._version", "sgdlimit.cli", "sgdlimit.cli.start"]
+
+
 def test_interruption_in_a_callback_comes_again():
     """jax has a callback in the garbage collector, and what is raised there is lost."""
     code = """
 import gc, os, signal, time
-from sgdlimit.cli.start import begin, interruptible
+from sgdlimit.cli.interrupts import interruptible
+from sgdlimit.cli.start import begin
 def callback(phase, info):
     gc.callbacks.clear()
     os.kill(os.getpid(), signal.SIGINT)

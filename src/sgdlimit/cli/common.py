@@ -13,7 +13,8 @@ import typer
 
 from .._version import __version__
 from ..errors import DivergenceWarning, InputError, Interrupted, ToleranceWarning, UnreliableWarning, reject
-from .start import INTERRUPTED, interruptible, outcome, wrote
+from .interrupts import interruptible
+from .start import INTERRUPTED, outcome, wrote
 
 app = typer.Typer(
     help="Exact high-dimensional learning curves of SGD, beside real SGD runs.",
