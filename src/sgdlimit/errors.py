@@ -106,6 +106,14 @@ def flag(argument: str, value: Any) -> bool:
     return value
 
 
+def precision(dtype: Any) -> str:
+    """'float32' or 'float64', said as a word or as numpy and jax have it, or an InputError."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
+    if name not in ("float32", "float64"):
+        raise reject("dtype", repr(dtype), "it must be 'float32' or 'float64'")
+    return str(name)
+
+
 def seed_number(value: Any) -> int:
     """A random seed: the generator takes 32 bits."""
     return whole("seed", value, least=0, most=2**32 - 1, why="it must be a whole number from 0 to 2³² − 1")

@@ -19,6 +19,7 @@ from ..errors import (
     Interrupted,
     ToleranceWarning,
     UnreliableWarning,
+    precision,
     real,
     reject,
     seed_number,
@@ -30,12 +31,12 @@ from ..problem import DataLaw, Problem, fields
 from ..problem.data import tested, warn_of_rank
 from ..problem.problem import check_start
 from ..results import Solution
+from ..results import metrics as own
 from ..results.checkpoint import Checkpoint, identity
 from ..results.provenance import provenance
 from ..results.quality import Check, Curve, Quality, judge
 from ..results.variables import COMPARABLE
 from . import estimate, stages
-from . import metrics as own
 from .checks import check_choices, check_rotated, look
 from .drive import Job, Marched
 from .references import solve_by_iteration
@@ -114,6 +115,7 @@ def solve(
     keep_programs()
     damping = real("damping", damping, above=0, most=1, why="α must lie in (0, 1]")
     iterations = whole("iterations", iterations, least=1, why="it must be a whole number ≥ 1")
+    dtype = precision(dtype)
     words = {"response": response, "memory": memory, "dtype": dtype}
     check_choices(problem, algorithm, extrapolate, kernels, words | {"method": method})
     warn_of_rank(problem.data, problem.data.levels)

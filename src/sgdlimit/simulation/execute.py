@@ -15,6 +15,7 @@ from .._fingerprint import digest
 from .._machine import memory
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, Interrupted, reject, whole
+from ..errors import precision as single_or_double
 from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem
@@ -46,14 +47,6 @@ class Job(NamedTuple):
     """The user's own X, if the data are not drawn."""
     owner: dict[str, Any]
     """By name, what a trial's numbers come from beside problem, algorithm, seed, plan and precision."""
-
-
-def _check_precision(dtype: Any) -> bool:
-    """Whether to run in double precision."""
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
-    if name not in ("float32", "float64"):
-        raise reject("dtype", dtype, "it must be float32 or float64")
-    return name == "float64"
 
 
 def _check_workers(job: Job, trials: int, workers: int | None, double: bool) -> int:
@@ -98,7 +91,7 @@ def execute(
     trials = whole(
         "trials", trials, least=1, most=MOST_TRIALS, why=f"it must be a whole number from 1 to {MOST_TRIALS}"
     )
-    double = _check_precision(dtype)
+    double = single_or_double(dtype) == "float64"
     workers = _check_workers(job, trials, workers, double)
     kept = Checkpoint(checkpoint, {} if checkpoint is None else _owner(job, seed, double))
     last = int(job.plan.record[-1])
