@@ -79,11 +79,15 @@ def _wide(v: Any, x: Any, axis: int) -> Any:
 @final
 @dataclass(frozen=True)
 class Moments(Memory):
-    """Exponentials exp(−μ_b (t_i − t_{j+1})), factors per step, and pairs exp(−μ t)(cos ωt, sin ωt)."""
+    """Exponentials exp(−μ_b (t_i − t_{j+1})), factors per step, and pairs exp(−μ t)(cos ωt, sin ωt), t = t_i − t_j.
+
+    The first two are divided by 1 + γ_j·stiff: what an implicit penalty of that slope leaves of a force in its step.
+    """
 
     rates: tuple[float, ...]
     factors: tuple[float, ...] = ()
     pairs: tuple[tuple[float, float], ...] = ()
+    stiff: float = 0.0
 
     # Rates are data: two ladders of one length share a program.
     def __eq__(self, other: object) -> bool:
@@ -128,7 +132,7 @@ class Moments(Memory):
 
     def rows(self, times: np.ndarray, dtype: str) -> Row:
         """E, u and P of every step; P at step i knows the points j < i."""
-        return _rows(self.rates, self.factors, self.pairs, times.tobytes(), dtype)
+        return _rows(self.rates, self.factors, self.pairs, self.stiff, times.tobytes(), dtype)
 
     def kernel(self, rows: Row, coefficients: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Σ_b ρ_b(i) φ_b(i, j), walking along the steps."""
@@ -146,7 +150,7 @@ class Moments(Memory):
 
 
 @lru_cache(maxsize=8)
-def _rows(rates: Any, factors: Any, pairs: Any, stamp: bytes, dtype: str) -> Row:
+def _rows(rates: Any, factors: Any, pairs: Any, stiff: float, stamp: bytes, dtype: str) -> Row:
     """`Moments.rows`, kept: all points of a sweep have the same steps."""
     kept = Moments(rates, factors, pairs)
     size = kept.size
@@ -158,17 +162,18 @@ def _rows(rates: Any, factors: Any, pairs: Any, stamp: bytes, dtype: str) -> Row
     alone = np.concatenate([np.exp(-mu * gaps), np.tile(factors, (len(gaps), 1))], axis=1)
     decay = np.concatenate([alone, damping * np.cos(angle)], axis=1)
     turn = np.concatenate([np.zeros_like(alone), sign * damping * np.sin(angle)], axis=1)
-    decay, turn = (part.astype(dtype).astype(np.float64) for part in (decay, turn))
-    new = np.ones(size)
-    new[alone.shape[1] + 1 :: 2] = 0.0
+    # The implicit penalty damps a force within its own step, by 1 + γ·stiff, and moves what the force drives, as places
+    # by speeds: pairs count their time from t_j. Both show where the step changes.
+    new = np.concatenate([np.ones_like(alone) / (1.0 + stiff * gaps), decay[:, len(alone[0]) :]], axis=1)
+    new[:, len(alone[0]) + 1 :: 2] = turn[:, len(alone[0]) + 1 :: 2]
+    decay, turn, new = (part.astype(dtype).astype(np.float64) for part in (decay, turn, new))
     partner = kept._partner
     G, grams = np.zeros((size, size)), np.zeros((len(gaps), size, size))
-    newest = np.outer(new, new)
     for i in range(len(gaps)):
         grams[i] = G
         half = decay[i][:, None] * G + turn[i][:, None] * G[partner]
-        G = decay[i] * half + turn[i] * half[:, partner] + newest
-    return Row(decay, turn, np.tile(new, (len(gaps), 1)), _pseudo_inverse(grams, CUT[dtype]))
+        G = decay[i] * half + turn[i] * half[:, partner] + np.outer(new[i], new[i])
+    return Row(decay, turn, new, _pseudo_inverse(grams, CUT[dtype]))
 
 
 def _pseudo_inverse(grams: np.ndarray, cut: float) -> np.ndarray:
@@ -231,7 +236,7 @@ def shifted(memory: Moments) -> Moments:
     factors = tuple(np.asarray(memory.factors) * 0.9)
     gap = memory.pairs[1][1] - memory.pairs[0][1] if len(memory.pairs) > 1 else 0.0
     pairs = tuple((mu * 1.2, omega + gap / 2) for mu, omega in memory.pairs)
-    return Moments(tuple(rates / step), factors, pairs)
+    return Moments(tuple(rates / step), factors, pairs, memory.stiff)
 
 
 def denser(memory: Moments) -> Moments:
@@ -244,4 +249,4 @@ def denser(memory: Moments) -> Moments:
         pairs = np.stack(
             [np.full(2 * len(pairs), pairs[0, 0]), top * (np.arange(2 * len(pairs)) + 0.5) / (2 * len(pairs))], 1
         )
-    return Moments(tuple(more), factors, tuple(map(tuple, pairs)))
+    return Moments(tuple(more), factors, tuple(map(tuple, pairs)), memory.stiff)

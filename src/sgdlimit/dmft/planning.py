@@ -165,7 +165,7 @@ def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes:
         damping = float(np.median(values.real[np.abs(values.imag) > 1e-9 * fastest]))
         omegas = fastest * (np.arange(count) + 0.5) / count
         pairs = tuple((max(damping, 0.25 / times[-1]), float(omega)) for omega in omegas)
-    return Moments(memory.ladder(times[-1], step), (), pairs)
+    return Moments(memory.ladder(times[-1], step), (), pairs, max(float(np.mean(np.diag(stiff))), 0.0))
 
 
 def strides(algorithm: Algorithm, step: float, limit: float) -> tuple[int, ...]:
