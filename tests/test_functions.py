@@ -521,3 +521,29 @@ def test_a_look_is_quick():
     """Far below what calling a compiled function costs in any march: about 5 µs here, 30 allowed on a busy machine."""
     fn = lambda r, y: SCALE * jnp.log(jnp.cosh(r - y))  # noqa: E731
     assert min(timeit.repeat(lambda: fingerprint(fn), number=200, repeat=20)) / 200 < 30e-6
+
+
+METRIC = 1.0
+
+
+def scaled(r, r_star, z):
+    return METRIC * r * r_star
+
+
+def scaled_weight(theta, theta_star):
+    return METRIC * theta * theta_star
+
+
+@pytest.mark.parametrize("name", ["solve", "simulate", "online"])
+def test_metrics_see_what_they_read(name, ridge, monkeypatch):
+    """Of two calls with one function and two values of a global, each has its own, in every average."""
+    words = {"metrics": {"scaled": scaled}, "t_max": 0.5}
+    if name != "online":
+        words["weight_metrics"] = {"product": scaled_weight}
+    small = {"solve": {"dt": 0.1, "samples": 1024}, "simulate": {"dim": 30, "trials": 2}, "online": {"samples": 512}}
+    once = getattr(sl, name)(ridge, sl.SGF(0.3), **words, **small[name])
+    monkeypatch.setattr(sys.modules[__name__], "METRIC", 8.0)
+    other = getattr(sl, name)(ridge, sl.SGF(0.3), **words, **small[name])
+    for average in ("train_scaled", "test_scaled", *words.get("weight_metrics", {})):
+        np.testing.assert_allclose(other[average], 8 * once[average], rtol=1e-5)
+        assert np.any(once[average] != 0)

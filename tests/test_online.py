@@ -357,3 +357,18 @@ def test_a_zero_one_error_needs_no_counting(overlap):
     found = observe(problem, make_nodes(problem, 1024, 4, 0), Q, c)["error"]
     exact = np.arccos(overlap / np.sqrt(1.5 * (1 + 0.3**2))) / np.pi
     assert np.max(np.abs(found - exact)) < 4e-3  # counting errs by 1.2e-2
+
+
+@pytest.mark.parametrize("penalty", [sl.Ridge(0.1), sl.SmoothL1(0.1, smoothing=0.3)], ids=["moments", "particles"])
+def test_metrics_are_averages_over_fresh_samples(penalty):
+    """(r − r* − z)² is the error of the square loss and r r* the overlap with a teacher of unit variance: both exactly,
+    with the errors that stand beside them, since points of an average have exact second moments."""
+    problem = sl.Problem(loss=sl.Square(), penalty=penalty, sample_ratio=math.inf, teacher=sl.Normal(1.0),
+                         noise=sl.Normal(0.3))  # fmt: skip
+    metrics = {"again": lambda r, r_star, z: (r - r_star - z) ** 2, "toward": lambda r, r_star, z: r * r_star}
+    found = sl.online(problem, sl.SGF(0.2), times=[0.0, 0.5, 1.0], samples=4096, particles=1024, metrics=metrics)
+    for side in ("train", "test"):
+        for ending in ("", "_stderr", *("_step_error",) * isinstance(penalty, sl.SmoothL1)):
+            error, overlap = found[f"test_error{ending}"], found[f"overlap{ending}"][:, 0, 0]
+            np.testing.assert_allclose(found[f"{side}_again{ending}"], error, atol=1e-9)
+            np.testing.assert_allclose(found[f"{side}_toward{ending}"], overlap, atol=1e-9)

@@ -54,6 +54,7 @@ def test_import_is_fast():
 def test_rooms_import_only_from_rooms_above():
     order = [
         "errors",
+        "_vocabulary",
         "_process",
         "_machine",
         "_version",

@@ -536,7 +536,7 @@ BAD = {
     "stderr": ({"t_max": 1.0, "weight_metrics": {"norm_stderr": lambda a, b: a}}, "identifier"),
     "none": ({"t_max": 1.0, "metrics": {"a": lambda r, s, z: None}}, "scalar"),
     "long": ({"t_max": 1e9, "dt": 0.1}, "steps"),
-    "word": ({"t_max": 1.0, "dtype": np.dtype("float32")}, "dtype"),
+    "word": ({"t_max": 1.0, "dtype": np.dtype("float16")}, "dtype"),
     "damping": ({"t_max": 1.0, "damping": 2.0}, "damping"),
     "both": ({"t_max": 1.0, "method": "fixed-point", "extrapolate": True}, "march"),
 }

@@ -221,6 +221,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "particles": (*NO_COUNT, 63),
         "dt": positive,
         "seed": NO_SEED,
+        "metrics": (*NO_MAPPING, {"margin": vector}, {"margin": raises}),
     },
     "least_squares": times
     | {

@@ -1,22 +1,24 @@
 """sgdlimit: exact high-dimensional learning curves of SGD, beside real SGD runs.
 
 Describe a problem once; predict its learning curves in the limit n, d → ∞ and run SGD on it at finite size.
-Names are imported when first used, so that `import sgdlimit` and the command line start at once.
+Names are imported when first used, so that `import sgdlimit` and the command line start at once. Nothing of the
+standard library is imported here that Python has not loaded by itself: until the command line has begun, Ctrl-C is a
+traceback.
 """
 
-import importlib
 import sys
-import types
-from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 
+TYPE_CHECKING = False  # as `typing` has it, which takes 10 ms to load
 if TYPE_CHECKING:
+    from typing import Any
+
     from . import design, grid, plot
     from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
     from .comparison import Report, compare
     from .dmft import plan, solve
-    from .errors import DivergenceWarning, InputError, SweepWarning, ToleranceWarning, UnreliableWarning
+    from .errors import DivergenceWarning, InputError, Interrupted, SweepWarning, ToleranceWarning, UnreliableWarning
     from .fitting import Fitted, model_of_data, solve_on_data
     from .limits import least_squares, least_squares_on_data, online
     from .problem import (
@@ -76,6 +78,7 @@ __all__ = [
     "Huber",
     "Iid",
     "InputError",
+    "Interrupted",
     "Labels",
     "Law",
     "Linear",
@@ -147,7 +150,9 @@ _ROOMS = (
 """Where public names live, in the order in which data walks through the house."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    import importlib
+
     if name in ("design", "grid", "plot"):
         return importlib.import_module(f".{name}", __name__)
     if name in __all__:
@@ -163,11 +168,11 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-class _Package(types.ModuleType):
+class _Package(type(sys)):
     """`sgdlimit.sweep` is the function, also once its room, which has the same name, is imported."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name != "sweep" or not isinstance(value, types.ModuleType):
+    def __setattr__(self, name: str, value: "Any") -> None:
+        if name != "sweep" or not isinstance(value, type(sys)):
             super().__setattr__(name, value)
 
 

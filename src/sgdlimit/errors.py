@@ -27,6 +27,14 @@ class UnreliableWarning(RuntimeWarning):
     """A result whose values or errors should not be believed: `solution.quality` says why."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after work that has something to show: `result` is the best so far, with status 'interrupted'."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__(f"{result.message}; `.result` of this exception has what there is")
+        self.result = result
+
+
 class SweepWarning(RuntimeWarning):
     """A sweep with points that failed: their `reason` says why."""
 
@@ -96,6 +104,14 @@ def flag(argument: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise reject(argument, repr(value), "it must be True or False")
     return value
+
+
+def precision(dtype: Any) -> str:
+    """'float32' or 'float64', said as a word or as numpy and jax have it, or an InputError."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
+    if name not in ("float32", "float64"):
+        raise reject("dtype", repr(dtype), "it must be 'float32' or 'float64'")
+    return str(name)
 
 
 def seed_number(value: Any) -> int:

@@ -23,7 +23,7 @@ from .common import (
     writable,
     write_picture,
 )  # fmt: skip
-from .start import INTERRUPTED
+from .start import INTERRUPTED, wrote
 
 
 @command("sgdlimit solve ridge.toml --output theory.nc")
@@ -119,7 +119,7 @@ def plot(
     loaded = [load(path) for path in results]
     axes: Any = learning_curves(*loaded, variables=variable, log_time=log_time, log_value=log_value)
     write_picture(axes[0].figure, output, dpi=200)
-    typer.echo(f"wrote {output}")
+    typer.echo(wrote(output))
 
 
 @command("sgdlimit models --example > ridge.toml")

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from .._version import __version__
-from ..errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning, reject
-from .start import INTERRUPTED, interruptible
+from ..errors import DivergenceWarning, InputError, Interrupted, ToleranceWarning, UnreliableWarning, reject
+from .interrupts import interruptible
+from .start import INTERRUPTED, outcome, wrote
 
 app = typer.Typer(
     help="Exact high-dimensional learning curves of SGD, beside real SGD runs.",
@@ -69,7 +70,7 @@ def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]
                 typer.echo(f"error: {error}", err=True)
                 raise typer.Exit(2) from None
             except KeyboardInterrupt as stop:
-                typer.echo(f"interrupted: {str(stop) or 'nothing was written'}", err=True)
+                typer.echo(f"interrupted: {str(stop) or outcome()}", err=True)
                 raise typer.Exit(INTERRUPTED) from None
 
         return app.command(epilog=f"Example: `{example}`")(guarded)
@@ -87,11 +88,17 @@ def writable(path: Path, force: bool, kinds: tuple[str, ...]) -> None:
 
 
 def quiet(compute: Any, *further: type[Warning]) -> Any:
-    """Run, turning warnings about the result into nothing: it says how it ended, and so do we."""
+    """Run, turning warnings about the result into nothing: it says how it ended, and so do we.
+
+    After Ctrl-C the best result so far, where there is one.
+    """
     with interruptible(), warnings.catch_warnings():
         for kind in (DivergenceWarning, ToleranceWarning, UnreliableWarning, *further):
             warnings.simplefilter("ignore", kind)
-        return compute()
+        try:
+            return compute()
+        except Interrupted as stop:
+            return stop.result
 
 
 def exit_status(result: Any) -> int:
@@ -100,14 +107,20 @@ def exit_status(result: Any) -> int:
 
 
 def finish(result: Any, output: Path, force: bool) -> None:
-    """Save and describe a result; if it is not what was asked for, say so and exit with a status that says so too."""
+    """Save and describe a result; if it is not what was asked for, say so and exit with a status that says so too.
+
+    One that was interrupted does not take the place of what was asked for: run.interrupted.nc instead of run.nc.
+    """
+    if result.status == "interrupted":
+        output, force = output.with_suffix(f".interrupted{output.suffix}"), True
     with interruptible():
         try:
             result.save(output, overwrite=force)
         except InputError as error:
             raise _rescued(result, output, error) from None
+    said = wrote(output)
     typer.echo(repr(result))
-    typer.echo(f"wrote {output}")
+    typer.echo(said)
     if exit_status(result):
         typer.echo(f"warning: {result.status}{f': {result.message}' * bool(result.message)}", err=True)
         raise typer.Exit(exit_status(result))
@@ -158,5 +171,6 @@ def write_together(figure: Any, text: str, output: Path, page: str = ".txt") -> 
         for kind in PICTURE:
             write_picture(figure, output.with_suffix(kind), dpi=300)
     replace(destination("--output", output.with_suffix(page), overwrite=True), f"{text}\n".encode(), "--output")
+    said = wrote(*(output.with_suffix(kind) for kind in (*PICTURE, page)))
     typer.echo(text)
-    typer.echo(f"wrote {', '.join(str(output.with_suffix(kind)) for kind in (*PICTURE, page))}")
+    typer.echo(said)

@@ -1,56 +1,47 @@
-"""Before anything else: Ctrl-C that no import can swallow, and three streams whatever the shell has closed."""
+"""Before anything else: Ctrl-C that no import can swallow, and three streams whatever the shell has closed.
 
-import contextlib
+Only modules that Python has loaded by itself are imported here: the moment before `begin` is as short as can be.
+"""
+
+import _signal  # pyright: ignore[reportMissingImports]  # `signal` without enumerations, which take 10 ms to load
 import io
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
+_written: "list[str]" = []
+"""Files that the command has written."""
 
 
 def begin() -> None:
     """Answer Ctrl-C by leaving at once (unless the shell said to ignore it), and make sure that there are streams."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, leave)
     _streams()
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Here Ctrl-C is a KeyboardInterrupt: work that has something to put away."""
-    if signal.getsignal(signal.SIGINT) is not _leave:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.unraisablehook = _again
-    try:
-        yield
-    finally:
-        sys.unraisablehook = sys.__unraisablehook__
-        signal.signal(signal.SIGINT, _leave)
+def outcome() -> str:
+    """What there is when Ctrl-C comes."""
+    return f"wrote {', '.join(_written)}" if _written else "nothing was written"
 
 
-def _again(lost: Any) -> None:
-    """A KeyboardInterrupt that fell into a callback of the garbage collector, where jax has one, comes once more."""
-    if not issubclass(lost.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(lost)
-        return
-    main = threading.main_thread().ident
-    later = threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGINT])  # to wake it, should it sleep
-    later.daemon = True
-    later.start()
+def wrote(*files: "Any") -> str:
+    """Remember what was written, and say so."""
+    _written[:] = map(str, files)
+    return outcome()
 
 
-def _leave(*_: Any) -> NoReturn:
+def leave(*_: "Any") -> "NoReturn":
     """Extension modules and callbacks swallow a KeyboardInterrupt while they are imported; nothing swallows this."""
-    with contextlib.suppress(OSError):
-        os.write(2, b"interrupted: nothing was written\n")
-    os._exit(INTERRUPTED)
+    try:
+        os.write(2, f"interrupted: {outcome()}\n".encode(errors="backslashreplace"))
+    finally:
+        os._exit(INTERRUPTED)
 
 
 def _streams() -> None:

@@ -7,6 +7,7 @@ import typer
 
 from ..errors import SweepWarning, reject
 from .common import UNSURE, Force, Problem, command, quiet, writable
+from .start import wrote
 
 SHOWN = 40
 """Points that a dry run lists before it cuts short."""
@@ -54,8 +55,9 @@ def sweep(
     assert output is not None
     found = quiet(lambda: run(specification.problem, specification.algorithm, **arguments), SweepWarning)
     found.save(output, overwrite=force)
+    said = wrote(output)
     typer.echo(repr(found))
-    typer.echo(f"wrote {output}; its points are kept in {store}")
+    typer.echo(f"{said}; its points are kept in {store}")
     broken = [line for line in found.failed if line["status"] == "failed"]
     if broken:
         typer.echo(f"warning: {len(broken)} points failed; the first: {broken[0]['reason']}", err=True)

@@ -146,7 +146,7 @@ def check_choices(
     flag("kernels", kernels)
     if problem.infinite_data:
         raise reject("sample_ratio", "inf", "this theory is for finite δ; with infinite data use sl.online")
-    for argument, allowed in (WORDS | {"dtype": ("float32", "float64")}).items():
+    for argument, allowed in WORDS.items():
         if not isinstance(words[argument], str) or words[argument] not in allowed:
             raise reject(argument, repr(words[argument]), f"it must be {' or '.join(map(repr, allowed))}")
     if words["method"] == "fixed-point" and problem.bias:

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from ..problem import Law, Problem, fields, observables
 from ..problem.shift import Push, push
+from ..results.metrics import SOFT
 from . import noise
 from .memory import Dense
-from .metrics import SOFT
 from .system import Start, Step, System
 
 FIRST = 2**31 - 1

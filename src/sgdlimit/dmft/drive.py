@@ -11,9 +11,9 @@ import numpy as np
 
 from .._together import held, shared, values_of
 from ..progress import Progress
-from ..results import statistics
+from ..results import metrics, statistics
 from ..results.checkpoint import Checkpoint
-from . import extrapolation, joint, kernels, memory, metrics, noise, planning, run
+from . import extrapolation, joint, kernels, memory, noise, planning, run
 from .checks import bytes_of, check_memory, fitting
 from .memory import Memory, Moments
 from .planning import Level

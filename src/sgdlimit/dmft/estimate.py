@@ -9,13 +9,13 @@ from .._together import identity_of, shared, values_of
 from ..limits.averages import Nodes, make_nodes, observe, quickly
 from ..problem.observables import error_kind
 from ..problem.shift import place
-from ..results import Variable, statistics
+from ..results import Variable, metrics, statistics
+from ..results.metrics import INTERNAL
 from ..results.statistics import Estimate
 from ..results.variables import TWO_TIME, dims, ordered
-from . import extrapolation, kernels, metrics
+from . import extrapolation, kernels
 from .drive import Job, Marched
 from .extrapolation import Limit
-from .metrics import INTERNAL
 from .run import Records
 from .system import System
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from ..problem import observables
 from ..problem.shift import moved, place
+from ..results.metrics import SOFT
 from . import data_side
 from .data_side import DataState
-from .metrics import SOFT
 from .system import Start, Step, System
 from .weight_side import View
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..problem import Problem
+from ..results.metrics import INTERNAL
 from . import march, memory, noise, planning
 from .data_side import Tangents
 from .integrator import Explicit, Implicit
-from .metrics import INTERNAL
 from .system import Start, System, groups_of
 from .weight_side import Linear, Particles
 

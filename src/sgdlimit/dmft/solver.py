@@ -14,19 +14,29 @@ from .. import grid
 from .._cache import keep_programs
 from .._fingerprint import digest
 from ..algorithms import Algorithm
-from ..errors import DivergenceWarning, ToleranceWarning, UnreliableWarning, real, reject, seed_number, whole
+from ..errors import (
+    DivergenceWarning,
+    Interrupted,
+    ToleranceWarning,
+    UnreliableWarning,
+    precision,
+    real,
+    reject,
+    seed_number,
+    whole,
+)
 from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import DataLaw, Problem, fields
 from ..problem.data import tested, warn_of_rank
 from ..problem.problem import check_start
 from ..results import Solution
+from ..results import metrics as own
 from ..results.checkpoint import Checkpoint, identity
 from ..results.provenance import provenance
 from ..results.quality import Check, Curve, Quality, judge
 from ..results.variables import COMPARABLE
 from . import estimate, stages
-from . import metrics as own
 from .checks import check_choices, check_rotated, look
 from .drive import Job, Marched
 from .references import solve_by_iteration
@@ -74,6 +84,8 @@ def solve(
     max_seconds, max_bytes: of work (the first, smallest stage is always finished) and of memory; where time is up the
         best result so far comes back, with status 'budget'.
 
+    Ctrl-C after the first stage raises `sl.Interrupted`, a KeyboardInterrupt whose `result` is the best so far.
+
     checkpoint: a file that keeps finished work; called again after a kill, the result is the same to the last bit. It
         stays when all is done, and is refused by a call that asks for anything else; max_seconds may differ.
 
@@ -103,6 +115,7 @@ def solve(
     keep_programs()
     damping = real("damping", damping, above=0, most=1, why="α must lie in (0, 1]")
     iterations = whole("iterations", iterations, least=1, why="it must be a whole number ≥ 1")
+    dtype = precision(dtype)
     words = {"response": response, "memory": memory, "dtype": dtype}
     check_choices(problem, algorithm, extrapolate, kernels, words | {"method": method})
     warn_of_rank(problem.data, problem.data.levels)
@@ -130,7 +143,9 @@ def solve(
         status, message = "diverged", _divergence(job, found)
         warnings.warn(message, DivergenceWarning, stacklevel=2)
     quality = checked(ask, stage)
-    if status != "diverged" and not quality.passed:
+    if status == "interrupted":
+        message = ask.kept.told(message)
+    elif status != "diverged" and not quality.passed:
         status, message = "unreliable", "; ".join(map(str, quality.failed))
     if status == "unreliable":
         warnings.warn(message, UnreliableWarning, stacklevel=2)
@@ -157,7 +172,10 @@ def solve(
         seed=ask.seed, options=options, status=status, message=message, diagnostics=diagnostics,
     )  # fmt: skip
     about["quality"] = quality.to_words()
-    return Solution(labelled.variables | drawn_variables, labelled.coords | drawn_coords, about)
+    solution = Solution(labelled.variables | drawn_variables, labelled.coords | drawn_coords, about)
+    if status == "interrupted":
+        raise Interrupted(solution)
+    return solution
 
 
 def plan(

@@ -228,7 +228,7 @@ def first_work(ask: Ask) -> Work:
 
 
 def solve(ask: Ask) -> Outcome:
-    """Stage by stage, until the tolerance is met, cannot be met, or time is up."""
+    """Stage by stage, until the tolerance is met, cannot be met, time is up, or somebody presses Ctrl-C."""
     begin, compiling = clock.perf_counter(), 0.0
     work, best = first_work(ask), None
     for turn in range(1, STAGES + 1):
@@ -238,6 +238,10 @@ def solve(ask: Ask) -> Outcome:
         except drive.OutOfTime:
             assert best is not None
             return Outcome(best, turn, compiling, *_told(ask, best, "budget"))
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            return Outcome(best, turn - 1, compiling, *_told(ask, best, "interrupted"))
         compiling += stage.found.compiling
         if stage.diverged:
             return Outcome(stage, turn, compiling, "complete", "")
@@ -355,6 +359,8 @@ def _told(ask: Ask, stage: Stage, status: str) -> tuple[str, str]:
     largest = max(parts, key=lambda part: parts[part])
     text = f"{name} is known to {WITHIN * error.total:.2g} of its largest value, asked for {ask.tol:g}"
     text += f" (most of it: {largest}, {WITHIN * parts[largest]:.2g})"
+    if status == "interrupted":
+        return status, text
     if status == "budget":
         return status, f"{text}; more does not fit into max_seconds = {ask.max_seconds:g}"
     if largest == "time step" and ask.dt is not None:

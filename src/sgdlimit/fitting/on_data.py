@@ -3,15 +3,23 @@
 from dataclasses import replace
 from typing import Any
 
+from .._vocabulary import elsewhere, words
 from ..algorithms import Algorithm
 from ..dmft import solve
+from ..errors import Interrupted
 from ..limits.on_data import as_matrix
 from ..results import Solution
 from ..results.quality import Quality
 from .assumptions import heat
 from .model import model_of_data, warn_of_assumptions
 
+_REMEDIES = words(
+    "snapshots metrics weight_metrics dtype kernels memory",
+    "a model stands for the data; take sl.solve(sl.model_of_data(X, y).problem, …), which does",
+)
 
+
+@elsewhere(_REMEDIES)
 def solve_on_data(
     X: Any,
     y: Any,
@@ -45,14 +53,22 @@ def solve_on_data(
     """
     fitted = model_of_data(X, y, loss=loss, penalty=penalty, bias=bias, X_test=X_test, y_test=y_test)
     warn_of_assumptions(fitted)
-    solution = solve(
-        fitted.problem, algorithm, t_max, times=times, tol=tol, variables=variables, max_seconds=max_seconds,
-        max_bytes=max_bytes, checkpoint=checkpoint, dt=dt, samples=samples, replicas=replicas, seed=seed,
-        progress=progress,
-    )  # fmt: skip
-    found = Quality([*fitted.assumptions, heat(float(algorithm.noise_temperature), as_matrix("X", X))])
-    about = dict(solution.about)
-    about["method"] = f"{about['method']}, on a model of data"
-    about["options"] = about["options"] | {"data_samples": fitted.samples, "dim": fitted.dim}
-    about["diagnostics"] = about["diagnostics"] | {"assumptions": found.to_words()}
-    return replace(solution, about=about)
+
+    def told(solution: Solution) -> Solution:
+        """With what the data say of the assumptions."""
+        found = Quality([*fitted.assumptions, heat(float(algorithm.noise_temperature), as_matrix("X", X))])
+        about = dict(solution.about)
+        about["method"] = f"{about['method']}, on a model of data"
+        about["options"] = about["options"] | {"data_samples": fitted.samples, "dim": fitted.dim}
+        about["diagnostics"] = about["diagnostics"] | {"assumptions": found.to_words()}
+        return replace(solution, about=about)
+
+    try:
+        solution = solve(
+            fitted.problem, algorithm, t_max, times=times, tol=tol, variables=variables, max_seconds=max_seconds,
+            max_bytes=max_bytes, checkpoint=checkpoint, dt=dt, samples=samples, replicas=replicas, seed=seed,
+            progress=progress,
+        )  # fmt: skip
+    except Interrupted as stop:
+        raise Interrupted(told(stop.result)) from None
+    return told(solution)

@@ -13,6 +13,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 from scipy.special import ndtri
 
+from .._fingerprint import Snapshot
 from .._linalg import root, root_of
 from .._random import keys
 from .._together import Layout, meet, shapes_of, stack, unjitted
@@ -147,9 +148,9 @@ TIMES_AT_ONCE, NODES_AT_ONCE = 16, 512
 
 
 @partial(jax.jit, static_argnames="metrics")
-def _some(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place, metrics: Any) -> dict[str, Any]:
+def _some(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place, metrics: Snapshot) -> dict[str, Any]:
     """What some points add to every observable at some times, (times, replicas)."""
-    chosen = observables.on_samples(problem) | dict(metrics)
+    chosen = observables.on_samples(problem) | dict(metrics.value)
 
     def one(nodes: Nodes, Q: Any, c: Any, at: Place) -> dict[str, Any]:
         out = average(problem, nodes, Q, c, at, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
@@ -166,12 +167,13 @@ class Asked(NamedTuple):
     Q: Any
     c: Any
     at: Place
-    metrics: Any
+    metrics: Snapshot
+    """As they are now: what they read from outside is compiled in."""
 
 
 @partial(jax.jit, static_argnames=("layout", "spread", "metrics"))
 def _some_of_many(
-    layout: Layout, problems: Any, spread: Layout, nodes: Any, Q: Any, c: Any, at: Place, metrics: Any
+    layout: Layout, problems: Any, spread: Layout, nodes: Any, Q: Any, c: Any, at: Place, metrics: Snapshot
 ) -> Any:
     """`_some` for problems side by side, whose points may be the same."""
 
@@ -226,8 +228,8 @@ def observe(
     )
     found = {}
     if count:
-        asked = Asked(problem, nodes, Q, c, at, metrics)
-        found = meet(_sums, lambda: (metrics, shapes_of(asked[:-1])), asked)
+        asked = Asked(problem, nodes, Q, c, at, Snapshot(tuple(metrics)))
+        found = meet(_sums, lambda: (asked.metrics, shapes_of(asked[:-1])), asked)
         found = {name: values[:count] for name, values in found.items()}
     if observables.sign_of_gaussian(problem) and isinstance(problem.noise, Normal):
         # P(w (w* + z) < 0) for jointly Gaussian w and w* + z; a half where w = 0.

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import grid
+from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
 from ..errors import InputError, flag, reject
@@ -58,6 +59,13 @@ def covers(problem: Problem, algorithm: Algorithm) -> bool:
     return True
 
 
+_LAWS = "it has second moments and no draws; take sl.solve, or sl.simulate"
+_EXACT = "tol variables dt samples replicas seed checkpoint max_seconds"
+_REMEDIES = DOUBLE | words("snapshots metrics weight_metrics test_data", _LAWS)
+_REMEDIES |= words(_EXACT, "it is exact, and quick; leave it out")
+
+
+@elsewhere(_REMEDIES)
 def least_squares(
     problem: Problem,
     algorithm: Algorithm,
@@ -86,7 +94,7 @@ def least_squares(
     if kernels:
         coords["earlier"] = t
     limit = largest_stable(problem, algorithm=algorithm)
-    keep, status, message = verdict(train, t, tau, limit)
+    keep, status, message = verdict(train, t, tau, limit, frames=4)
     variables, coords = _cut({name: Variable(dims(name), values[name]) for name in ordered(values)}, coords, keep)
     about = provenance(
         "least squares (Volterra)",

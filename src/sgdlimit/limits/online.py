@@ -6,6 +6,7 @@ is carried by particles (`particles`). The spread over independent replicas is t
 
 import math
 import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import numpy as np
 from .. import grid
 from .._cache import keep_programs
 from .._machine import lack
+from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, real, reject, seed_number, whole
@@ -23,6 +25,7 @@ from ..problem.schedules import course
 from ..problem.shift import place
 from ..progress import Progress
 from ..results import Solution, Variable, statistics
+from ..results import metrics as own
 from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
 from ..results.variables import dims, ordered
@@ -37,6 +40,15 @@ COPIES = 3.0
 """Of every array of points that are held at once, on the way from one to the next."""
 
 
+_FINITE = "sl.solve with a large sample_ratio"
+_REMEDIES = DOUBLE | words("snapshots weight_metrics", f"it has moments, no draws; take sl.simulate, or {_FINITE}")
+_REMEDIES |= words("kernels", f"it follows one time; take {_FINITE}")
+_REMEDIES |= words("test_data", f"train and test are one with infinite data; take {_FINITE}")
+_REMEDIES |= words("tol variables", "errors fall with samples, and with dt where the penalty is not quadratic")
+_REMEDIES |= words("checkpoint max_seconds", "it takes seconds; leave it out")
+
+
+@elsewhere(_REMEDIES)
 def online(
     problem: Problem,
     algorithm: Algorithm,
@@ -48,6 +60,7 @@ def online(
     particles: int = 8192,
     dt: float = 0.02,
     seed: int = 0,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
     progress: bool | None = None,
 ) -> Solution:
     """Learning curves with infinite data; the problem's own δ plays no part, and train equals test.
@@ -56,6 +69,7 @@ def online(
     replicas: independent repetitions, whose spread is the standard error.
     particles, dt: number of particles a replica and largest time step, used only if the penalty's gradient is not
         linear; then `x_step_error` is what steps twice as large show. Groups of coordinates share them evenly.
+    metrics: further averages by name, ψ(r, r_star, z), as in `solve`: `train_name` and `test_name`.
     """
     keep_programs()
     require(problem, algorithm)
@@ -70,6 +84,7 @@ def online(
     particles = whole("particles", particles, least=64, why="at least 64 particles")
     dt = real("dt", dt, above=0, why="it must be a positive time step")
     seed = seed_number(seed)
+    extra = own.on_samples(problem, metrics)
     _check_memory(problem, each, replicas, particles)
     check_start(problem)
     check_tails(problem)
@@ -87,11 +102,11 @@ def online(
                 problem, algorithm, nodes, t, replicas, particles, dt, knots, weight_key, path_key, bar
             )
             marched, coarse = (Moments(Weights(*path), "") for path in paths)
-        observed = [_found(problem, nodes, part.at) for part in (marched, coarse) if part is not None]
+        observed = [_found(problem, nodes, part.at, extra) for part in (marched, coarse) if part is not None]
     found, reached = observed[0], len(marched.at.norm)
     status, message = _ending(problem, algorithm, t, reached, marched.failure)
     if status != "complete":
-        warnings.warn(message, DivergenceWarning, stacklevel=2)
+        warnings.warn(message, DivergenceWarning, stacklevel=3)
     coords = {"time": t[:reached], "student": np.arange(problem.width), "student_": np.arange(problem.width)}
     if problem.k:
         coords["teacher"] = np.arange(problem.k)
@@ -128,13 +143,13 @@ def _check_memory(problem: Problem, each: int, replicas: int, particles: int) ->
             raise reject(name, given, f"{why}; take fewer {name}, or fewer replicas")
 
 
-def _found(problem: Problem, nodes: Nodes, at: Weights) -> dict[str, np.ndarray]:
+def _found(problem: Problem, nodes: Nodes, at: Weights, metrics: own.Named) -> dict[str, np.ndarray]:
     """Every variable, (replicas, times, …)."""
     groups = Groups.of(problem)
     seen = total = at.norm, at.overlap
     if groups is not None:
         seen, total = (tuple(map(part, seen)) for part in (groups.fresh, groups.total))
-    observed = observe(problem, nodes, *seen, at=place(problem, total[1], at.intercept))
+    observed = observe(problem, nodes, *seen, metrics=metrics, at=place(problem, total[1], at.intercept))
     found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
     found["norm"] = total[0]
     if problem.k:

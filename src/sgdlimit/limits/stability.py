@@ -57,8 +57,8 @@ def divergence_words(tau: float | None, limit: float | None, when: str) -> str:
     return words
 
 
-def verdict(train: np.ndarray, t: np.ndarray, tau: float, limit: float | None) -> tuple[int, str, str]:
-    """Times to keep, status and message of a computed curve; warns where it grows without bound."""
+def verdict(train: np.ndarray, t: np.ndarray, tau: float, limit: float | None, frames: int = 3) -> tuple[int, str, str]:
+    """Times to keep, status and message of a computed curve; warns, so many frames up, where it grows without bound."""
     keep, words = len(t), ""
     if not np.all(np.isfinite(train)):
         keep = int(np.argmin(np.isfinite(train)))
@@ -66,5 +66,5 @@ def verdict(train: np.ndarray, t: np.ndarray, tau: float, limit: float | None) -
     elif limit is not None and tau >= limit and math.isfinite(limit):
         words = f"diverged: it grows without bound, τ = {tau:g}; the largest stable temperature is {limit:.4g}"
     if words:
-        warnings.warn(words, DivergenceWarning, stacklevel=3)
+        warnings.warn(words, DivergenceWarning, stacklevel=frames)
     return keep, "diverged" if words else "complete", words

@@ -104,6 +104,11 @@ class Checkpoint:
             self._written = clock.perf_counter()
             self._cost = self._written - begin
 
+    def told(self, words: str = "") -> str:
+        """After Ctrl-C: these words, and where finished work is."""
+        where = f"finished work is kept in {self._target}; the same call goes on from there"
+        return "; ".join(part for part in (words, where * self.kept) if part)
+
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
         """Work at whose end, good or bad, what is finished is written; Ctrl-C then tells where it is."""
@@ -111,10 +116,7 @@ class Checkpoint:
             yield
         except KeyboardInterrupt:
             self.write()
-            if self._target is None:
-                raise
-            words = f"finished work is kept in {self._target}; the same call goes on from there"
-            raise KeyboardInterrupt(words) from None
+            raise KeyboardInterrupt(self.told()) from None
         except BaseException:
             self.write()
             raise

@@ -5,7 +5,7 @@ import threading
 import time as clock
 import warnings
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +14,8 @@ import numpy as np
 from .._fingerprint import digest
 from .._machine import memory
 from ..algorithms import Algorithm
-from ..errors import DivergenceWarning, reject, whole
+from ..errors import DivergenceWarning, Interrupted, reject, whole
+from ..errors import precision as single_or_double
 from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import Problem
@@ -46,14 +47,6 @@ class Job(NamedTuple):
     """The user's own X, if the data are not drawn."""
     owner: dict[str, Any]
     """By name, what a trial's numbers come from beside problem, algorithm, seed, plan and precision."""
-
-
-def _check_precision(dtype: Any) -> bool:
-    """Whether to run in double precision."""
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
-    if name not in ("float32", "float64"):
-        raise reject("dtype", dtype, "it must be float32 or float64")
-    return name == "float64"
 
 
 def _check_workers(job: Job, trials: int, workers: int | None, double: bool) -> int:
@@ -91,11 +84,14 @@ def execute(
     checkpoint: Any,
     options: dict[str, Any],
 ) -> Runs:
-    """Run all trials, a few at a time; the first error or Ctrl-C stops them all."""
+    """Run all trials, a few at a time; the first error or Ctrl-C stops them all.
+
+    What Ctrl-C leaves are the finished trials; where there are none yet, those that run, as far as all have come.
+    """
     trials = whole(
         "trials", trials, least=1, most=MOST_TRIALS, why=f"it must be a whole number from 1 to {MOST_TRIALS}"
     )
-    double = _check_precision(dtype)
+    double = single_or_double(dtype) == "float64"
     workers = _check_workers(job, trials, workers, double)
     kept = Checkpoint(checkpoint, {} if checkpoint is None else _owner(job, seed, double))
     last = int(job.plan.record[-1])
@@ -113,10 +109,13 @@ def execute(
 
     for trace in traces.values():
         diverged(trace)
+    stopped = False
     with Progress("simulating", trials * last, progress) as bar, kept.keeping():
         bar.advance(len(traces) * last)
 
         def march(index: int, prepared: Any = None) -> Trace:
+            if halt.is_set():
+                return Trace([], [], None)
             with precision(double):
                 trial, theta, keys = job.prepare(index) if prepared is None else prepared
                 done = 0
@@ -129,8 +128,7 @@ def execute(
 
                 trace = run(trial, theta, job.algorithm, job.plan, keys, advanced)
                 diverged(trace)
-                ended = trace.diverged is not None or len(trace.recorded) == len(job.plan.record)
-                if kept.kept and ended:
+                if kept.kept and _ended(job, trace):
                     kept.put(f"trial {index}", packed(trace))
                 return trace
 
@@ -140,22 +138,28 @@ def execute(
             prepared = compile_for(lambda: job.prepare(left[0]), job.algorithm, job.plan, job.samples, double)
             bar.phase("")
         compiled = clock.perf_counter()
+        futures: dict[int, Future[Trace]] = {}
         with ThreadPoolExecutor(workers) as pool:
             try:
-                futures = {i: pool.submit(march, i, prepared if i == left[0] else None) for i in left}
+                futures |= {i: pool.submit(march, i, prepared if i == left[0] else None) for i in left}
                 del prepared
                 wait(futures.values(), return_when=FIRST_EXCEPTION)
                 traces |= {i: future.result() for i, future in futures.items()}
-            except BaseException:
+            except BaseException as error:
                 halt.set()
                 pool.shutdown(wait=True, cancel_futures=True)
-                raise
+                traces |= {i: future.result() for i, future in futures.items() if _returned(future)}
+                traces = _worth(job, traces)
+                stopped = isinstance(error, KeyboardInterrupt) and bool(traces)
+                if not stopped:
+                    raise
     finished = clock.perf_counter()
-    found = [traces[i] for i in range(trials)]
-    status, message = _ending(job, found)
-    if status != "complete":
+    status, message = _ending(job, traces)
+    if stopped:
+        status, message = "interrupted", kept.told(_reached(job, traces, trials) + f"; {message}" * bool(message))
+    elif status != "complete":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
-    variables, coords = _label(job, found)
+    variables, coords = _label(job, traces)
     about = provenance(
         job.method,
         job.problem,
@@ -178,27 +182,55 @@ def execute(
             "workers": workers,
         },
     )
-    return Runs(variables, coords, about)
+    runs = Runs(variables, coords, about)
+    if stopped:
+        raise Interrupted(runs)
+    return runs
 
 
-def _ending(job: Job, traces: list[Trace]) -> tuple[str, str]:
-    bad = [(trace.diverged, index) for index, trace in enumerate(traces) if trace.diverged is not None]
+def _ended(job: Job, trace: Trace) -> bool:
+    """Whether a trial has come to its end, good or bad."""
+    return trace.diverged is not None or len(trace.recorded) == len(job.plan.record)
+
+
+def _returned(future: Future[Trace]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+def _worth(job: Job, traces: dict[int, Trace]) -> dict[int, Trace]:
+    """Of interrupted work: the trials that have ended, or else all that have left the start."""
+    ended = {i: trace for i, trace in traces.items() if _ended(job, trace)}
+    return ended or {i: trace for i, trace in traces.items() if len(trace.recorded) > 1}
+
+
+def _reached(job: Job, traces: dict[int, Trace], trials: int) -> str:
+    """How far interrupted work came."""
+    if any(_ended(job, trace) for trace in traces.values()):
+        return f"{len(traces)} of {trials} trials were finished"
+    reached = min(len(trace.recorded) for trace in traces.values())
+    last, wanted = job.plan.record[[reached - 1, -1]] * job.plan.step_time
+    return f"{len(traces)} of {trials} trials had come to t = {last:.4g} of {wanted:.4g}"
+
+
+def _ending(job: Job, traces: dict[int, Trace]) -> tuple[str, str]:
+    bad = [(trace.diverged, index) for index, trace in traces.items() if trace.diverged is not None]
     if not bad:
         return "complete", ""
     (before, after), index = min(bad)
     tau = getattr(job.algorithm, "temperature", None)
     limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix, algorithm=job.algorithm)
     words = divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
-    begun = [np.max(np.abs(trace.recorded[0]["norm"])) for trace in traces if trace.recorded]
+    begun = [np.max(np.abs(trace.recorded[0]["norm"])) for trace in traces.values() if trace.recorded]
     stiff = stiff_words(job.problem, job.algorithm.stable, job.plan.step_time, 3 * max([1.0, *begun]) ** 0.5)
     if stiff and job.algorithm.rows is not None:
         stiff += " (it is τ·batch_size/dim)"
     return "diverged", words + stiff
 
 
-def _label(job: Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
-    """Stack trials; after a divergence keep only the times that every trial reached."""
-    plan = job.plan
+def _label(job: Job, found: dict[int, Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
+    """Stack trials; after a divergence, or Ctrl-C, keep only the times that every trial reached."""
+    plan, numbers = job.plan, sorted(found)
+    traces = [found[i] for i in numbers]
     reached = min(len(trace.recorded) for trace in traces)
     kept = min(len(trace.kept) for trace in traces)
     variables: dict[str, Variable] = {}
@@ -213,7 +245,7 @@ def _label(job: Job, traces: list[Trace]) -> tuple[dict[str, Variable], dict[str
             values = np.stack([trace.kept[0][name] for trace in traces])
         variables[name] = Variable(("trial", *dims(name)), values)
     coords = {
-        "trial": np.arange(len(traces)),
+        "trial": np.asarray(numbers),
         "time": plan.record[:reached] * plan.step_time,
         "student": np.arange(job.problem.width),
         "student_": np.arange(job.problem.width),

@@ -11,7 +11,6 @@ from .. import grid
 from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData, check_share, require
-from ..dmft import metrics as own
 from ..errors import real, reject, seed_number, whole
 from ..limits.curvature import COUNT, Curvature, curvature, start_samples
 from ..limits.on_data import read_data, signs
@@ -21,6 +20,7 @@ from ..problem.entries import resolve as resolve_entries
 from ..problem.problem import check_start
 from ..problem.schedules import resolving_step
 from ..results import Runs
+from ..results import metrics as own
 from .execute import Job, execute
 from .loop import Keys, Plan
 from .trial import Extra, RowsTest, Trial, build, coordinates_of
@@ -42,10 +42,10 @@ ROWS_TEST = 2048
 def simulate(
     problem: Problem,
     algorithm: Algorithm,
+    t_max: float | None = None,
     *,
     dim: int,
     trials: int = 10,
-    t_max: float | None = None,
     times: Any = None,
     dt: float | None = None,
     seed: int = 0,
@@ -72,6 +72,9 @@ def simulate(
     test_data: law of the samples of a test, where it is another than `problem.data`, as in `solve`.
     checkpoint: a file that keeps finished trials; called again after a kill, or with more trials, only those that are
         missing are run, and the result is the same to the last bit. Any other call is refused.
+
+    Ctrl-C raises `sl.Interrupted`, a KeyboardInterrupt whose `result` has the finished trials; where there are none,
+    those that were running, as far as all had come.
     """
     keep_programs()
     require(problem, algorithm)

@@ -21,11 +21,11 @@ import numpy as np
 from .._fingerprint import digest
 from .._version import __version__
 from ..algorithms import Algorithm
-from ..dmft import metrics as own
 from ..dmft.solver import Numbers, numbers
 from ..errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning, reject
 from ..problem import Problem
 from ..results import Result
+from ..results import metrics as own
 from . import kept
 
 KINDS = ("solve", "least_squares", "online", "simulate")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ..errors import reject
 from ..problem import Problem, fields
-from ..results.variables import reserved
+from .variables import reserved
 
 SOFT = "soft_error"
 """The softened zero-one error, which tells how grids differ."""

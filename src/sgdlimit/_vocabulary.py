@@ -1,0 +1,37 @@
+"""Functions that answer one question take the same words; one that cannot serve a word says who can."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from .errors import reject
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def elsewhere(remedies: dict[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Refuse these arguments, which the function does not have, each with its remedy; None says nothing.
+
+    All others are Python's to judge. A warning in the function counts one frame more.
+    """
+
+    def register(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs.keys() & remedies:
+                if (value := kwargs.pop(name)) is not None:
+                    raise reject(name, repr(value), f"sl.{function.__name__} does not take it: {remedies[name]}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return register
+
+
+def words(names: str, remedy: str) -> dict[str, str]:
+    """One remedy for several names."""
+    return dict.fromkeys(names.split(), remedy)
+
+
+DOUBLE = words("dtype", "it computes in double precision; leave it out")
