@@ -18,7 +18,7 @@ from sgdlimit.cli import specification
 from sgdlimit.cli.app import app
 from sgdlimit.results import Variable
 
-COMMANDS = ("figure", "verify", "frameworks", "solve", "simulate", "compare", "sweep", "plot", "models")
+COMMANDS = ("figure", "verify", "frameworks", "solve", "simulate", "compare", "sweep", "plot", "models", "explore")
 
 
 def run(*arguments):
