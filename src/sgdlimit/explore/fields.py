@@ -175,14 +175,14 @@ PROBLEM: tuple[Field, ...] = (
 )  # fmt: skip
 
 NUMBERS: tuple[Field, ...] = (
-    Number("delta", "δ", "samples per dimension, n/d", 2.0, 0.05, 20.0, (0.2, 10.0, 0.01), logarithmic=True),
-    Number("tau", "τ", "temperature, η/B", 0.5, 0.01, 10.0, (0.02, 3.0, 0.02),
+    Number("delta", "δ", "samples per dimension", 2.0, 0.05, 20.0, (0.2, 10.0, 0.01), logarithmic=True),
+    Number("tau", "τ", "temperature", 0.5, 0.01, 10.0, (0.02, 3.0, 0.02),
            when={"algorithm": ("sgf", "sgd", "shuffled")}),
-    Number("lam", "λ", "strength of the penalty", 0.1, 0.0, 100.0, (0.0, 1.0, 0.01),
+    Number("lam", "λ", "penalty strength", 0.1, 0.0, 100.0, (0.0, 1.0, 0.01),
            when={"penalty": ("ridge", "smooth_l1", "quartic")}),
     Number("sigma", "σ", "label noise", 0.5, 0.0, 10.0, (0.0, 2.0, 0.05),
            when={"labels": ("sign", "logit", "linear", "two_layer", "noise")}),
-    Number("t_max", "t", "last time, ηk/d", 6.0, 0.5, 50.0, (1.0, 20.0, 0.5)),
+    Number("t_max", "t", "last time", 6.0, 0.5, 50.0, (1.0, 20.0, 0.5)),
 )  # fmt: skip
 
 ALGORITHM: tuple[Field, ...] = (
@@ -201,7 +201,7 @@ ALGORITHM: tuple[Field, ...] = (
 )  # fmt: skip
 
 EFFORT: tuple[Field, ...] = (
-    Choice("tol", "", "error of the refined curves", "0.02",
+    Choice("tol", "", "accuracy", "0.02",
            {"0.05": "5 %", "0.02": "2 %", "0.01": "1 %", "0.005": "0.5 %"}),
     Whole("dim", "d", "dimension of the runs", 400, 20, 4000),
     Whole("trials", "", "runs", 5, 1, 50),

@@ -230,6 +230,7 @@ function values() {
 
 function withError(value, error) {
   if (value === null || value === undefined) return "–";
+  if (Math.abs(value) >= 1e5) return `${value.toExponential(2)} ± ${error.toExponential(0)}`;
   const digits = error > 0 ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(error)))) : 4;
   return error > 0 ? `${value.toFixed(digits)} ± ${error.toFixed(digits)}` : value.toPrecision(4);
 }
@@ -247,7 +248,9 @@ function tell() {
   else if (status === "budget" || status === "tolerance missed") say("rough", status === "budget" ? "out of time: the best so far" : "tolerance missed");
   else if (stage === "preview") say("rough", `preview of ${options.samples} samples`);
   else say("good", `refined to ${percent()}`);
-  $("fine-print").textContent = [took, message, ...checks].filter(Boolean).join(" · ");
+  $("fine-print").textContent = `${stage === "refined" ? "Refined curves" : "Preview"}: ${took}.`;
+  $("notice").textContent = [message, ...checks.filter((check) => !message.includes(check))].slice(0, 3).filter(Boolean).join("; ");
+  $("notice").hidden = status === "complete";
 }
 
 function say(state, words) {

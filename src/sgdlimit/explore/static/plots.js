@@ -29,7 +29,7 @@ function faded(colour, alpha) {
 
 function layout(further) {
   const of = colours();
-  const axis = { gridcolor: of("grid"), zerolinecolor: of("line"), linecolor: of("line"), ticks: "outside", tickcolor: of("line"), automargin: true, title: { standoff: 8 } };
+  const axis = { gridcolor: of("grid"), zerolinecolor: of("line"), linecolor: of("line"), ticks: "outside", tickcolor: of("line"), title: { standoff: 8 } };
   const { xaxis, yaxis, ...rest } = further;
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -78,19 +78,22 @@ export function drawCurves(place, theory, stage, runs, chosen, axes, last) {
   const narrow = place.clientWidth < 560;
   const end = theory?.time.at(-1) ?? last;
   const diverged = theory?.status === "diverged";
+  // what grows without bound would hide all that comes before
+  const most = 10 * Math.max(...names.map((name) => Math.abs(theory.curves[name].value[0] ?? 0)), 1e-3);
+  const clipped = diverged && !log && names.some((name) => theory.curves[name].value.some((v) => v > most));
   const shapes = diverged ? [{ type: "line", x0: end, x1: end, yref: "paper", y0: 0, y1: 1, line: { color: of("bad"), width: 1.5, dash: "dash" } }] : [];
   const annotations = diverged ? [{ x: axes.time === "log" ? Math.log10(end) : end, y: 1, yref: "paper", text: "diverges", showarrow: false, xanchor: "left", yanchor: "top", xshift: 5, font: { color: of("bad") } }] : [];
   const first = theory?.time.find((t) => t > 0) ?? 0.01;
   return Plotly.react(place, traces, layout({
     xaxis: { title: { text: "time  t = ηk/d", standoff: 8 }, type: axes.time, range: axes.time === "log" ? [Math.log10(first), Math.log10(last)] : [0, last] },
-    yaxis: { type: axes.value, rangemode: "tozero", tickformat: log ? ".2~g" : "" },
+    yaxis: { type: axes.value, exponentformat: "power", ...(clipped ? { range: [0, most] } : { rangemode: "tozero" }) },
     hovermode: "x unified", shapes, annotations,
-    legend: narrow ? { orientation: "h", y: -0.22, font: { size: 11 } } : { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
-    margin: narrow ? { l: 44, r: 8, t: 8, b: 90 } : { l: 56, r: 12, t: 40, b: 44 },
+    legend: narrow ? { orientation: "h", y: -0.25, font: { size: 11 } } : { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+    margin: narrow ? { l: 44, r: 8, t: 8, b: 72 } : { l: 56, r: 12, t: 30, b: 44 },
   }), CONFIG);
 }
 
-export function drawKernel(place, found, name, symbol) {
+export function drawKernel(place, found, name) {
   const of = colours();
   const z = found?.kernels?.[name] ?? [];
   const all = z.flat().filter((v) => v !== null);
