@@ -249,7 +249,7 @@ function tell() {
   else if (stage === "preview") say("rough", `preview of ${options.samples} samples`);
   else say("good", `refined to ${percent()}`);
   $("fine-print").textContent = `${stage === "refined" ? "Refined curves" : "Preview"}: ${took}.`;
-  $("notice").textContent = [message, ...checks.filter((check) => !message.includes(check))].slice(0, 3).filter(Boolean).join("; ");
+  $("notice").textContent = message || checks.slice(0, 3).join("; ");
   $("notice").hidden = status === "complete";
 }
 

@@ -29,7 +29,7 @@ function faded(colour, alpha) {
 
 function layout(further) {
   const of = colours();
-  const axis = { gridcolor: of("grid"), zerolinecolor: of("line"), linecolor: of("line"), ticks: "outside", tickcolor: of("line"), title: { standoff: 8 } };
+  const axis = { gridcolor: of("grid"), zerolinecolor: of("line"), linecolor: of("line"), ticks: "outside", tickcolor: of("line") };
   const { xaxis, yaxis, ...rest } = further;
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -37,8 +37,12 @@ function layout(further) {
     margin: { l: 56, r: 12, t: 10, b: 44 },
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     hoverlabel: { bgcolor: of("card"), bordercolor: of("line"), font: { color: of("ink") } },
-    xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis }, ...rest,
+    xaxis: titled(axis, xaxis), yaxis: titled(axis, yaxis), ...rest,
   };
+}
+
+function titled(axis, { text, ...further }) {
+  return { ...axis, ...further, title: { text: text ?? "", standoff: 8, font: { size: 13 } } };
 }
 
 /** Mean and standard deviation over the trials that have reached a time. */
@@ -59,14 +63,22 @@ export function drawCurves(place, theory, stage, runs, chosen, axes, last) {
   const traces = [];
   const names = Object.keys(theory?.curves ?? {}).filter((name) => chosen.includes(base(name)));
   const entries = {};
+  const diverged = theory?.status === "diverged";
+  // what grows without bound would hide all that comes before
+  const most = diverged && !log ? 10 * Math.max(...names.map((name) => Math.abs(theory.curves[name].value[0] ?? 0)), 1e-3) : Infinity;
+  let clipped = false;
   names.forEach((name) => {
     const colour = of(`c${mark(name)}`);
     const dash = DASHES[(entries[base(name)] = (entries[base(name)] ?? -1) + 1) % DASHES.length];
-    const { value, error, doubtful } = theory.curves[name];
-    const [x, least] = [theory.time, log ? Math.min(...value.filter((v) => v > 0)) / 10 : -Infinity];
+    const beyond = theory.curves[name].value.findIndex((v) => Math.abs(v) > most);
+    const kept = beyond < 0 ? theory.time.length : beyond + 1;
+    clipped ||= beyond >= 0;
+    const [x, value, error] = [theory.time, theory.curves[name].value, theory.curves[name].error].map((part) => part.slice(0, kept));
+    const doubtful = theory.curves[name].doubtful && !diverged;
+    const least = log ? Math.min(...value.filter((v) => v > 0)) / 10 : -Infinity;
     const edge = (sign) => value.map((v, i) => Math.max(least, v + sign * 2 * (error[i] ?? 0)));
     traces.push({ x: [...x, ...x.slice().reverse()], y: [...edge(1), ...edge(-1).reverse()], fill: "toself", fillcolor: faded(colour, doubtful ? 0.35 : 0.2), line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false });
-    traces.push({ x, y: value, name: `${spoken(name)}, ${doubtful ? "unreliable" : stage}`, mode: "lines", line: { color: colour, width: 2.2, dash: doubtful ? "dot" : dash }, customdata: error.map((e) => 2 * e), hovertemplate: "%{y:.4g} ± %{customdata:.2g}" });
+    traces.push({ x, y: value, name: `${spoken(name)}, ${diverged ? "diverged" : doubtful ? "unreliable" : stage}`, mode: "lines", line: { color: colour, width: 2.2, dash: doubtful ? "dot" : dash, simplify: false }, customdata: error.map((e) => 2 * e), hovertemplate: "%{y:.4g} ± %{customdata:.2g}" });
   });
   const running = [...(runs?.trials.values() ?? [])];
   Object.keys(running[0]?.values ?? {}).filter((name) => chosen.includes(base(name))).forEach((name) => {
@@ -77,15 +89,11 @@ export function drawCurves(place, theory, stage, runs, chosen, axes, last) {
   });
   const narrow = place.clientWidth < 560;
   const end = theory?.time.at(-1) ?? last;
-  const diverged = theory?.status === "diverged";
-  // what grows without bound would hide all that comes before
-  const most = 10 * Math.max(...names.map((name) => Math.abs(theory.curves[name].value[0] ?? 0)), 1e-3);
-  const clipped = diverged && !log && names.some((name) => theory.curves[name].value.some((v) => v > most));
   const shapes = diverged ? [{ type: "line", x0: end, x1: end, yref: "paper", y0: 0, y1: 1, line: { color: of("bad"), width: 1.5, dash: "dash" } }] : [];
   const annotations = diverged ? [{ x: axes.time === "log" ? Math.log10(end) : end, y: 1, yref: "paper", text: "diverges", showarrow: false, xanchor: "left", yanchor: "top", xshift: 5, font: { color: of("bad") } }] : [];
   const first = theory?.time.find((t) => t > 0) ?? 0.01;
   return Plotly.react(place, traces, layout({
-    xaxis: { title: { text: "time  t = ηk/d", standoff: 8 }, type: axes.time, range: axes.time === "log" ? [Math.log10(first), Math.log10(last)] : [0, last] },
+    xaxis: { text: "time  t = ηk/d", type: axes.time, range: axes.time === "log" ? [Math.log10(first), Math.log10(last)] : [0, last] },
     yaxis: { type: axes.value, exponentformat: "power", ...(clipped ? { range: [0, most] } : { rangemode: "tozero" }) },
     hovermode: "x unified", shapes, annotations,
     legend: narrow ? { orientation: "h", y: -0.25, font: { size: 11 } } : { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
@@ -103,7 +111,7 @@ export function drawKernel(place, found, name) {
   const scale = mixed ? { colorscale: "RdBu", zmin: -size, zmax: size } : { colorscale: "Viridis", reversescale: high <= 0.02 * -low };
   const traces = all.length ? [{ type: "heatmap", x: found.time, y: found.time, z, ...scale, hovertemplate: "t = %{y:.3g}, t′ = %{x:.3g}<br>%{z:.4g}<extra></extra>", colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11 } } }] : [];
   return Plotly.react(place, traces, layout({
-    xaxis: { title: { text: "earlier time  t′", standoff: 6 } }, yaxis: { title: { text: "time  t", standoff: 6 } },
+    xaxis: { text: "earlier time  t′" }, yaxis: { text: "time  t" },
     annotations: all.length ? [] : empty(of), margin: { l: 48, r: 8, t: 8, b: 42 },
   }), CONFIG);
 }
@@ -122,7 +130,7 @@ export function drawWeights(place, found, runs) {
     traces.push({ x: density.map((_, j) => (edges[j] + edges[j + 1]) / 2), y: density, mode: "lines", line: { color: faded(of("c0"), 0.25 + 0.75 * strength), width: 1 + 1.4 * strength, shape: "hvh" }, name: `t = ${short(time)}`, hovertemplate: "θ = %{x:.3g}: %{y:.3g}" });
   });
   return Plotly.react(place, traces, layout({
-    xaxis: { title: { text: "weight  θ", standoff: 6 } }, yaxis: { title: { text: "density", standoff: 6 }, rangemode: "tozero" },
+    xaxis: { text: "weight  θ" }, yaxis: { text: "density", rangemode: "tozero" },
     legend: { x: 1, xanchor: "right", y: 1, bgcolor: "rgba(0,0,0,0)", font: { size: 11 } },
     annotations: traces.length ? [] : empty(of), margin: { l: 48, r: 8, t: 8, b: 42 }, barmode: "overlay",
   }), CONFIG);
