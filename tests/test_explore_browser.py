@@ -82,7 +82,9 @@ def visit(browser, server):
 
 def traces(page):
     """Names and last values of what is drawn."""
-    return dict(page.evaluate("document.getElementById('curves-plot').data.filter(t => t.name).map(t => [t.name, t.y.at(-1)])"))
+    return dict(
+        page.evaluate("document.getElementById('curves-plot').data.filter(t => t.name).map(t => [t.name, t.y.at(-1)])")
+    )
 
 
 def test_load_draws_curves_kernels_and_the_law_of_the_weights(visit, server):
@@ -113,7 +115,7 @@ def test_dragging_a_slider_moves_the_curve_first_roughly_then_well(visit):
     page.wait_for_selector('[data-state="good"]')
     assert traces(page)["test error, refined"] > before + 0.05
     assert "sigma=" in page.url
-    assert page.input_value("#field-sigma") == re.search(r"sigma=([\d.]+)", page.url)[1]
+    assert f"sigma={page.input_value('#field-sigma')}" in page.url
 
 
 def test_the_keyboard_reaches_everything(visit):
@@ -129,7 +131,7 @@ def test_the_keyboard_reaches_everything(visit):
     assert {"run", "python", "toml", "link", "field-loss", "slide-delta", "field-algorithm", "field-dim"} <= seen
     nameless = page.evaluate(
         "[...document.querySelectorAll('button, input, select, summary, textarea')]"
-        ".filter(e => !(e.labels?.length || e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.textContent.trim()))"
+        ".filter(e => !(e.labels?.length || e.ariaLabel || e.getAttribute('aria-labelledby') || e.textContent.trim()))"
         ".map(e => e.outerHTML)"
     )
     assert nameless == []
@@ -232,7 +234,9 @@ def test_a_server_that_is_gone_is_said_and_a_busy_one_too(browser, visit):
     own = Server()
     try:
         page = visit(address=own.address)
-        page.route("**/api/curves*", lambda route: route.fulfill(status=503, json={"error": "full", "message": "too many"}))
+        page.route(
+            "**/api/curves*", lambda route: route.fulfill(status=503, json={"error": "full", "message": "too many"})
+        )
         page.locator("#slide-tau").press("ArrowRight")
         page.wait_for_selector('[data-state="bad"]')
         assert "busy" in page.inner_text("#state")

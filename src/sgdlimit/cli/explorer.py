@@ -12,7 +12,9 @@ from .start import interruptible
 def explore(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but the loopback opens it to others.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but the loopback opens it to others.")
+    ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name under which a browser may ask; may be repeated.")
     ] = None,

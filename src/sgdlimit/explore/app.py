@@ -1,7 +1,8 @@
 """The pages and the questions they ask, all by GET; the address behind the token says everything.
 
 `api/curves`, `api/kernels`, `api/refined` answer in one piece, `api/runs` line by line; all take a view as their query,
-and `client`, a word by which a page is told from others. Files come from the same work: `api/theory.nc`, `api/runs.csv`.
+and `client`, a word by which a page is told from others. Files come from the same work: `api/theory.nc`,
+`api/runs.csv`.
 """
 
 import asyncio
@@ -103,7 +104,11 @@ def _asked(request: Request, kind: str) -> tuple[str, View, str]:
     view = View.read("&".join(part for part in parts if not part.startswith("client=")))
     if kind == "runs":
         view.check_runs()
-    return clients[0] if clients else f"nobody {next(_NOBODIES)}", view, view.runs_key() if kind == "runs" else view.theory_key()
+    return (
+        clients[0] if clients else f"nobody {next(_NOBODIES)}",
+        view,
+        view.runs_key() if kind == "runs" else view.theory_key(),
+    )
 
 
 def _trouble(word: str, message: str) -> Response:

@@ -145,7 +145,7 @@ PROBLEM: tuple[Field, ...] = (
     Choice("loss", "L", "loss", "logistic",
            {"logistic": "logistic", "square": "square", "huber": "Huber", "smooth_hinge": "smooth hinge",
             "exponential": "exponential", "two_layer": "two-layer network"},
-           {"logistic": "log(1 + exp(−y r))", "square": "½(r − y)²", "huber": "½(r − y)² up to |r − y| = 1, then linear",
+           {"logistic": "log(1 + exp(−y r))", "square": "½(r − y)²", "huber": "½(r − y)², linear beyond |r − y| = 1",
             "smooth_hinge": "s log(1 + exp((1 − y r)/s)), s = 0.2", "exponential": "exp(−y r)",
             "two_layer": "½(Σₐ φ(rₐ) − y)²"}),
     Choice("activation", "φ", "activation", "erf", {"erf": "erf", "tanh": "tanh"}, when={"loss": ("two_layer",)}),
@@ -169,7 +169,7 @@ PROBLEM: tuple[Field, ...] = (
     Choice("data", "x", "data", "iid",
            {"iid": "iid entries", "power_law": "power-law spectrum", "mixture": "two Gaussian classes"},
            {"iid": "N(0, 1/d)", "power_law": "variances ∝ k^−α, 8 groups", "mixture": "mean ±μ, variance 1/d"}),
-    Number("exponent", "α", "exponent of the spectrum", 0.5, 0.0, 0.95, (0.0, 0.95, 0.05), when={"data": ("power_law",)}),
+    Number("exponent", "α", "exponent of variances", 0.5, 0.0, 0.95, (0.0, 0.95, 0.05), when={"data": ("power_law",)}),
     Number("separation", "μ", "distance of the classes", 1.0, 0.0, 5.0, (0.0, 3.0, 0.05), when={"data": ("mixture",)}),
     Number("init", "θ⁰", "scale of the start", 0.0, 0.0, 5.0, (0.0, 2.0, 0.05)),
 )  # fmt: skip
@@ -188,7 +188,8 @@ NUMBERS: tuple[Field, ...] = (
 ALGORITHM: tuple[Field, ...] = (
     Choice("algorithm", "", "algorithm", "sgd",
            {"sgd": "SGD", "shuffled": "SGD in epochs", "sgf": "stochastic gradient flow",
-            "gradient_flow": "gradient flow", "proportional": "proportional batches", "persistent": "persistent batches"},
+            "gradient_flow": "gradient flow", "proportional": "proportional batches",
+            "persistent": "persistent batches"},
            {"sgd": "η = τB, a fresh batch every step", "shuffled": "η = τB, reshuffled every epoch",
             "sgf": "noise of SGD, continuous time", "gradient_flow": "no noise",
             "proportional": "a share b of the samples, steps of Δt", "persistent": "a share b, kept for a time t_c"}),

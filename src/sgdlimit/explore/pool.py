@@ -1,7 +1,7 @@
 """Who computes what, and when: a bounded queue before a few worker processes.
 
-A client has one piece of work of a kind; a newer one takes its place (the latest wins). Equal work is done once, for all
-who wait for it, and kept for a while. Work that takes too long ends with its process, and another process is started.
+A client has one piece of work of a kind; a newer one takes its place (the latest wins). Equal work is done once, for
+all who wait for it, and kept for a while. Work that takes too long ends with its process, and another process is started.
 Rough curves go before everything else, and long work never has all the workers.
 """
 
@@ -225,7 +225,7 @@ class Pool:
             self.leave(client, job)
 
     def _dispatch(self) -> None:
-        """Give waiting work to idle workers: short work to the first, whose programs are warm, long work to the last."""
+        """Give waiting work to idle workers: short work to the first, whose programs are warm, long work to others."""
         for job in sorted(self._waiting, key=lambda j: (self._kinds[j.kind].priority, j.number)):
             idle = [place for place in range(len(self._workers)) if place not in self._running]
             if not idle:

@@ -1,7 +1,7 @@
 """What stands before every request: host, method, token and size; and the headers of every answer.
 
-The server listens on the loopback only. A page of another site can still send requests there: it does not know the token
-in the address, and a name of its own that it points at the loopback (DNS rebinding) is not among the hosts.
+The server listens on the loopback only. A page of another site can still send requests there: it does not know the
+token in the address, and a name of its own that it points at the loopback (DNS rebinding) is not among the hosts.
 """
 
 import hmac

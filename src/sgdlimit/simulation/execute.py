@@ -91,7 +91,7 @@ def execute(
     seed: int,
     checkpoint: Any,
     options: dict[str, Any],
-    watch: Any = None,
+    watch: Callable[..., None] | None = None,
 ) -> Runs:
     """Run all trials, a few at a time; the first error or Ctrl-C stops them all."""
     trials = whole(
