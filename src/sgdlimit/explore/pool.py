@@ -1,8 +1,8 @@
 """Who computes what, and when: a bounded queue before a few worker processes.
 
 A client has one piece of work of a kind; a newer one takes its place (the latest wins). Equal work is done once, for
-all who wait for it, and kept for a while. Work that takes too long ends with its process, and another process is started.
-Rough curves go before everything else, and long work never has all the workers.
+all who wait for it, and kept for a while. Work that takes too long ends with its process, and another is started. Rough
+curves go before everything else, and long work never has all the workers.
 """
 
 import asyncio

@@ -76,6 +76,11 @@ class View:
             raise reject("dim", self["dim"], why)
 
     @property
+    def units(self) -> int:
+        """Of the student."""
+        return self["width"] if matters("width", self.values) else 1
+
+    @property
     def problem(self) -> Words:
         """As in the table [problem] of a TOML file."""
         v = self.values
@@ -91,7 +96,7 @@ class View:
             words["noise"] = {"name": "Normal", "scale": v["sigma"]}
         words["init"] = {"name": "Normal", "scale": v["init"]} if v["init"] else {"name": "Point", "value": 0.0}
         if v["loss"] == "two_layer" or v["labels"] == "two_layer":
-            words["width"] = v["width"] if v["loss"] == "two_layer" else 1
+            words["width"] = self.units
             if v["labels"] not in UNPLANTED:
                 words["teacher_width"] = v["teacher_width"] if v["labels"] == "two_layer" else 1
         if v["data"] == "power_law":
@@ -141,7 +146,8 @@ class View:
     def kernel_options(self) -> Words:
         """What `sl.solve` is told for kernels and the law of the weights."""
         times = [share * self["t_max"] for share in SNAPSHOTS]
-        return {"t_max": self["t_max"], "samples": 16384, "seed": self["seed"], **self._step, "kernels": True,
+        samples = 16384 if self.units == 1 else 4096
+        return {"t_max": self["t_max"], "samples": samples, "seed": self["seed"], **self._step, "kernels": True,
                 "snapshots": times}  # fmt: skip
 
     @property

@@ -24,8 +24,10 @@ from ..results.variables import TABLE
 from ..simulation import simulate
 from .view import View
 
-PREVIEW_SAMPLES = 4096
-"""Of a rough curve: always the same, so that nothing is compiled twice."""
+PREVIEW = {"samples": 4096}
+SEVERAL = {"samples": 2048, "replicas": 8}
+"""What `sl.solve` is told for a rough curve, of one unit and of several, whose steps are dearer: always the same, so that
+nothing is compiled twice."""
 REFINING = 30.0
 """Seconds after which refining stops with the best there is."""
 POINTS = 200
@@ -47,7 +49,7 @@ class Tell(Protocol):
 def curves(query: str, tell: Tell) -> None:
     """Rough curves, fast."""
     view = View.read(query)
-    solution = _solved(view, samples=PREVIEW_SAMPLES, **_without(view.theory_options, "tol"))
+    solution = _solved(view, **(SEVERAL if view.units > 1 else PREVIEW), **_without(view.theory_options, "tol"))
     tell(_json(_theory(view, solution)))
 
 
