@@ -152,7 +152,7 @@ def test_runs_stream_in_and_can_be_stopped(visit):
     page = visit("dim=400&trials=3&batch=1")
     page.click("#run")
     page.locator("#runs-words", has_text="3 of 3 runs").wait_for()
-    page.locator("#run", has_text="Run SGD").wait_for()
+    page.locator("#run", has_text="Simulate").wait_for()
     found = traces(page)
     assert abs(found["train error, runs"] - found["train error, refined"]) < 0.05
     assert "±" in page.locator("#values tr td").nth(1).inner_text()
@@ -170,7 +170,7 @@ def test_runs_stream_in_and_can_be_stopped(visit):
 def test_downloads_and_texts(visit, tmp_path, monkeypatch):
     page = visit("t_max=1&dim=100&trials=2")
     page.click("#run")
-    page.locator("#run", has_text="Run SGD").wait_for()
+    page.locator("#run", has_text="Simulate").wait_for()
     for which in ("theory-nc", "theory-csv", "runs-nc", "runs-csv", "png", "svg"):
         page.click("#downloads summary")
         with page.expect_download() as waiting:

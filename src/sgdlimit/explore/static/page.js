@@ -143,6 +143,7 @@ async function startRuns() {
   const mine = runs;
   $("run").textContent = "Stop";
   $("runs-words").textContent = "Starting the runs …";
+  calm();
   try {
     for await (const told of lines("runs", controls.query(), signal)) {
       for (const record of told.records ?? []) add(mine, record);
@@ -152,10 +153,10 @@ async function startRuns() {
       runsWords();
     }
   } catch (error) {
-    if (error.name !== "AbortError" && error.word !== "superseded") trouble(error);
+    if (error.name !== "AbortError" && error.word !== "superseded") trouble(error, "No runs. ");
   } finally {
     if (runs === mine) running = null;
-    $("run").textContent = running ? "Stop" : "Run SGD";
+    $("run").textContent = running ? "Stop" : "Simulate";
     links();
   }
 }
@@ -163,10 +164,10 @@ async function startRuns() {
 function stopRuns(keep = false) {
   running?.abort();
   running = null;
-  $("run").textContent = "Run SGD";
+  $("run").textContent = "Simulate";
   if (keep && runs) return runsWords();
   runs = null;
-  $("runs-words").textContent = "Run SGD to set real runs beside it.";
+  $("runs-words").textContent = "Simulate to set real runs beside it.";
 }
 
 function add(into, { trial, time, values }) {
@@ -266,11 +267,13 @@ function trouble(error, before = "") {
   say("bad", TROUBLE[error.word] ?? error.word);
   $("trouble-words").textContent = before + error.message;
   $("trouble").hidden = false;
+  $("curves-plot").classList.toggle("old", !before); // what is drawn is not what is asked for
   controls?.blame(["invalid", "refused"].includes(error.word) ? error.message : "");
 }
 
 function calm() {
   $("trouble").hidden = true;
+  $("curves-plot").classList.remove("old");
   controls.blame("");
 }
 
