@@ -84,6 +84,7 @@ def test_rooms_import_only_from_rooms_above():
         "frameworks",
         "verification",
         "plot",
+        "explore",
         "cli",
     ]
     source = ROOT / "src" / "sgdlimit"
