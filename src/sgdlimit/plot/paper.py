@@ -3,7 +3,9 @@
 from typing import Any
 
 from ..figures import PaperFigure
-from .curves import COLOURS, MARKERS, learning_curves
+from .curves import learning_curves
+from .legends import OF_RUNS, OF_THEORY, band_handle, place
+from .looks import COLOURS, FLOW, INKS, MARKERS, STYLES
 
 SIZE = (6.75, 2.8)
 """Inches: the width of a text page."""
@@ -26,10 +28,12 @@ def paper_figure(result: PaperFigure, axes: Any = None) -> Any:
             for i, tau in enumerate(run.about["algorithm"]["temperature"] for run in result.runs)
         ]
         handles += [
-            Line2D([], [], color="black", lw=1.0, ls="--", label="DMFT, law of SGD"),
-            Line2D([], [], color="black", lw=1.0, ls=":", label="DMFT, law of SGF"),
+            Line2D([], [], color=INKS[0], lw=1.2, ls=STYLES[0], label="DMFT, law of SGD"),
+            Line2D([], [], color=INKS[1], lw=1.2, ls=FLOW, label="DMFT, law of SGF"),
+            band_handle(OF_RUNS),
+            band_handle(OF_THEORY),
         ]
         options = result.runs[0].about["options"]
-        title = f"SGD, $d$ = {options['dim']}: mean ± s.d. of {options['trials']} trials"
-        axes[0].legend(handles=handles, title=title, frameon=False)
+        title = f"SGD, $d$ = {options['dim']}: mean of {options['trials']} trials"
+        place(axes[0], handles, title=title, fontsize="medium")
     return axes
