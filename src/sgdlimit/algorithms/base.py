@@ -120,6 +120,16 @@ class Algorithm(abc.ABC):
     batch_share: ScheduleLike = Constant()
     """Share of the batch in use at time t; a field of the algorithms that can change it."""
 
+    def _repr_html_(self) -> str:
+        from ..notebook import algorithm_html
+
+        return algorithm_html(self)
+
+    def _repr_latex_(self) -> str:
+        from ..notebook import latex
+
+        return latex(self)
+
     # --- the increment law (theory) ---
 
     @abc.abstractmethod

@@ -93,6 +93,16 @@ class Problem:
             )
         self._check_shapes()
 
+    def _repr_html_(self) -> str:
+        from ..notebook import problem_html
+
+        return problem_html(self)
+
+    def _repr_latex_(self) -> str:
+        from ..notebook import latex
+
+        return latex(self)
+
     @property
     def star(self) -> EntryLaw | None:
         """The law of θ*: the teacher's, or that of the directions of a mixture's means."""
