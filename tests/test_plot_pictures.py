@@ -130,7 +130,7 @@ def test_histogram_and_line_are_the_draws(laws, variable, symbol):
         (line,) = ax.get_lines()
         np.testing.assert_allclose(line.get_xdata(), (edges[1:] + edges[:-1]) / 2)
         np.testing.assert_allclose(line.get_ydata(), np.histogram(solution[variable][i], edges, density=True)[0])
-    texts = [text.get_text() for text in axes[0].get_legend().get_texts()]
+    (texts,) = (words_of(ax) for ax in axes if ax.get_legend() is not None)
     assert texts == ["simulation ($d$ = 150, 4 trials)", solution.about["method"]]
 
 
@@ -385,6 +385,11 @@ def test_a_legend_leaves_a_crowded_picture():
     ax = one(*waves)
     ax.figure.draw_without_rendering()
     assert ax.get_legend().get_window_extent().y0 >= ax.bbox.y1
+    figure, titled = plt.subplots(layout="constrained")
+    titled.set_title("a title")
+    sl.plot.learning_curves(*waves, variables="train_error", axes=titled)
+    figure.draw_without_rendering()
+    assert titled.get_legend().get_window_extent().y0 >= titled.title.get_window_extent().y1
     _, mine = plt.subplots()  # no layout: it must stay inside
     one_of = sl.plot.learning_curves(*waves, variables="train_error", axes=mine)
     assert one_of is mine

@@ -59,7 +59,7 @@ def distributions(
         ax.set_ylim(bottom=0)
         ax.spines[["top", "right"]].set_visible(False)
     flat[0].set_ylabel("density")
-    place(flat[0])
+    place(flat)
     return axes
 
 

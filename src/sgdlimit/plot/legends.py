@@ -45,39 +45,50 @@ def doubt_handle() -> Any:
     return band_handle(UNRELIABLE, HATCH), Line2D([], [], color="0.2", marker=DOUBT, ls="", ms=5)
 
 
-def place(ax: Any, handles: list[Any] | None = None, labels: list[str] | None = None, **options: Any) -> Any:
-    """A legend where it covers no curve and no band; above the axes if there is no such place inside.
+def place(on: Any, handles: list[Any] | None = None, labels: list[str] | None = None, **options: Any) -> Any:
+    """A legend where it covers no curve and no band: inside the axes, or above them if there is no such place.
 
-    Overlaps are measured on the screen, so that logarithmic axes are as good as others: call it when scales and limits
-    are set. Above the axes only where the figure lays itself out; elsewhere the least covered place inside.
+    on: the axes, or several that could bear it; handles are those of the first. Overlaps are measured on the screen, so
+    that logarithmic axes are as good as others: call it when scales and limits are set. Above the axes only where the
+    figure lays itself out; elsewhere the least covered place inside.
     """
-    words = {"fontsize": "x-small", "frameon": False, "loc": PLACES[0], **options}
+    several = list(np.ravel(on))
+    ax = several[0]
     if handles is None:
         handles, labels = ax.get_legend_handles_labels()
     if labels is None:
         labels = [handle.get_label() for handle in handles]
     if not handles:
         return None
-    legend = ax.legend(handles, labels, **words)
+    words = {"handles": handles, "labels": labels, "fontsize": "x-small", "frameon": False, **options}
     figure = ax.figure.get_figure(root=True)
     figure.draw_without_rendering()
-    paths = _drawn(ax)
     covered = {}
-    for where in PLACES:
-        legend.set_loc(where)
-        covered[where] = _covered(legend.get_window_extent(), paths, ax.bbox)
-        if not covered[where]:
-            return legend
-    if figure.get_layout_engine() is None:
-        legend.set_loc(min(covered, key=lambda where: covered[where]))
-        return legend
-    above = {**words, "loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.3}
-    for columns in (2, 1):
-        legend.remove()
-        legend = ax.legend(handles, labels, ncols=columns, **above)
+    for bearer in several:
+        legend, drawn = bearer.legend(loc=PLACES[0], **words), _drawn(bearer)
         figure.draw_without_rendering()
-        if legend.get_window_extent().width <= ax.bbox.width:
-            break
+        for where in PLACES:
+            legend.set_loc(where)
+            covered[bearer, where] = _covered(legend.get_window_extent(), drawn, bearer.bbox)
+            if not covered[bearer, where]:
+                return legend
+        legend.remove()
+    if figure.get_layout_engine() is None:
+        bearer, where = min(covered, key=lambda place: covered[place])
+        return bearer.legend(loc=where, **words)
+    return _above(ax, figure, words)
+
+
+def _above(ax: Any, figure: Any, words: dict[str, Any]) -> Any:
+    """A legend over the axes and their titles, in two columns if they fit."""
+    titles = [text.get_window_extent() for text in (ax.title, ax._left_title, ax._right_title) if text.get_text()]
+    top = max((ax.transAxes.inverted().transform((0, box.y1))[1] for box in titles), default=1.0)
+    over = {"loc": "lower left", "bbox_to_anchor": (0.0, top), "borderaxespad": 0.3}
+    legend = ax.legend(ncols=2, **over, **words)
+    figure.draw_without_rendering()
+    if legend.get_window_extent().width > ax.bbox.width:
+        legend.remove()
+        legend = ax.legend(**over, **words)
     return legend
 
 
