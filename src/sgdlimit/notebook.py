@@ -130,15 +130,19 @@ def _shapes(problem: "Problem") -> dict[str, str]:
     """Small curves of L(r, y) over r and of H(θ) over θ, of one unit."""
     import jax
 
+    from .problem.losses import LossLike
+    from .problem.penalties import PenaltyLike
+
     found: dict[str, str] = {}
     if problem.width > 1:
         return found
     at = np.linspace(-REACH, REACH, MOST, dtype=np.float32)
     labels = (1.0, -1.0) if problem.labels.binary else (0.0,)
-    if callable(problem.loss):
-        values = [jax.vmap(lambda r, y=y: problem.loss(r, y))(at) for y in labels]
+    loss = problem.loss
+    if isinstance(loss, LossLike):
+        values = [jax.vmap(loss, in_axes=(0, None))(at, y) for y in labels]
         sides = " and ".join(f"{y:+g}" if y else "0" for y in labels)
         found["loss"] = curve(at, values, f"L(r, y) for r from −{REACH:g} to {REACH:g}, y = {sides}")
-    if callable(problem.penalty):
+    if isinstance(problem.penalty, PenaltyLike):
         found["penalty"] = curve(at, [jax.vmap(problem.penalty)(at)], f"H(θ) for θ from −{REACH:g} to {REACH:g}")
     return found

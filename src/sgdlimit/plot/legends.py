@@ -56,10 +56,10 @@ def place(on: Any, handles: list[Any] | None = None, labels: list[str] | None = 
     ax = several[0]
     if handles is None:
         handles, labels = ax.get_legend_handles_labels()
-    if labels is None:
-        labels = [handle.get_label() for handle in handles]
     if not handles:
         return None
+    if labels is None:
+        labels = [handle.get_label() for handle in handles]
     words = {"handles": handles, "labels": labels, "fontsize": "x-small", "frameon": False, **options}
     figure = ax.figure.get_figure(root=True)
     figure.draw_without_rendering()
@@ -133,7 +133,7 @@ def _covered(box: Any, drawn: list[Drawn], frame: Any) -> float:
     if box.x0 < frame.x0 - 1 or box.x1 > frame.x1 + 1 or box.y0 < frame.y0 - 1 or box.y1 > frame.y1 + 1:
         return math.inf
     low, high = np.array([box.x0, box.y0]) - MARGIN, np.array([box.x1, box.y1]) + MARGIN
-    centre = (low + high) / 2
+    centre = (float(low[0] + high[0]) / 2, float(low[1] + high[1]) / 2)
     total = 0.0
     for points, filled in drawn:
         total += np.sum(np.all((points >= low) & (points <= high), axis=1))
