@@ -2,16 +2,17 @@
 
 import html
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
 import numpy as np
 
 from . import formulas
 from .describe import to_words
+from .problem import Problem
+from .problem.losses import LossLike
+from .problem.penalties import PenaltyLike
 from .results.result import Result, Runs, phrases, spoken
-
-if TYPE_CHECKING:
-    from .problem import Problem
 
 WIDTH, HEIGHT, EDGE = 150, 34, 2
 """Of a small curve, in pixels."""
@@ -73,7 +74,14 @@ def curve(x: Any, values: Sequence[Any], title: str, half: Any = None) -> str:
     )
 
 
-def problem_html(problem: "Problem") -> str:
+def html_of(thing: Any) -> str:
+    """A problem, an algorithm or a result."""
+    if isinstance(thing, Result):
+        return _result(thing)
+    return _problem(thing) if isinstance(thing, Problem) else _algorithm(thing)
+
+
+def _problem(problem: Problem) -> str:
     """Objective, symbols, the words of the problem, and the shapes of loss and penalty."""
     words = to_words(problem)
     shapes = _shapes(problem)
@@ -82,20 +90,20 @@ def problem_html(problem: "Problem") -> str:
     return f"<strong>Problem</strong>{math(formulas.lines(formulas.problem, words))}{table(rows)}{_sources(words)}"
 
 
-def algorithm_html(algorithm: Any) -> str:
+def _algorithm(algorithm: Any) -> str:
     """The update, and the numbers in it."""
     words = to_words(algorithm)
     return f"<strong {PLAIN}>{html.escape(spoken(words))}</strong>{math(formulas.lines(formulas.algorithm, words))}"
 
 
-def latex(described: Any) -> str:
+def latex_of(thing: Any) -> str:
     """The formulas of a problem or an algorithm alone, for documents set by LaTeX."""
-    words = to_words(described)
-    make = formulas.problem if words["name"] == "Problem" else formulas.algorithm
+    words = to_words(thing)
+    make = formulas.problem if isinstance(thing, Problem) else formulas.algorithm
     return "\n".join(f"$$ {line} $$" for line in formulas.lines(make, words))
 
 
-def result_html(result: Result) -> str:
+def _result(result: Result) -> str:
     """Title, objective and update, and the lines of the summary with a small curve beside each variable."""
     about = result.about
     lines = formulas.lines(formulas.problem, about.get("problem"))[:1]
@@ -126,13 +134,8 @@ def _sources(words: Any) -> str:
     return "".join(f"<pre {PLAIN}>{html.escape(str(source))}</pre>" for source in listed)
 
 
-def _shapes(problem: "Problem") -> dict[str, str]:
+def _shapes(problem: Problem) -> dict[str, str]:
     """Small curves of L(r, y) over r and of H(θ) over θ, of one unit."""
-    import jax
-
-    from .problem.losses import LossLike
-    from .problem.penalties import PenaltyLike
-
     found: dict[str, str] = {}
     if problem.width > 1:
         return found

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import _shown
 from .._process import refuse_orphans
 from .._tree import settle
 from ..errors import instance, real, reject
@@ -121,14 +122,10 @@ class Algorithm(abc.ABC):
     """Share of the batch in use at time t; a field of the algorithms that can change it."""
 
     def _repr_html_(self) -> str:
-        from ..notebook import algorithm_html
-
-        return algorithm_html(self)
+        return _shown.html(self)
 
     def _repr_latex_(self) -> str:
-        from ..notebook import latex
-
-        return latex(self)
+        return _shown.latex(self)
 
     # --- the increment law (theory) ---
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import _shown
 from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
 from ..errors import InputError, flag, instance, real, reject, traced, whole
@@ -94,14 +95,10 @@ class Problem:
         self._check_shapes()
 
     def _repr_html_(self) -> str:
-        from ..notebook import problem_html
-
-        return problem_html(self)
+        return _shown.html(self)
 
     def _repr_latex_(self) -> str:
-        from ..notebook import latex
-
-        return latex(self)
+        return _shown.latex(self)
 
     @property
     def star(self) -> EntryLaw | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
+from .. import _shown
 from ..errors import MissingError, reject
 from .quality import ERROR, Quality, Status, check_about, percent, scale, share
 from .variables import SYSTEMATIC, meaning, neighbours, split
@@ -184,9 +185,7 @@ class Result(abc.ABC):
         return "\n".join([f"<{self.title()}>", *(f"  {k:<{width}}  {v}" for k, v in self.lines())])
 
     def _repr_html_(self) -> str:
-        from ..notebook import result_html
-
-        return result_html(self)
+        return _shown.html(self)
 
 
 @final
