@@ -24,6 +24,8 @@ PLACES = ("upper right", "upper left", "lower right", "lower left", "center righ
 """Inside the axes, in the order in which they are tried."""
 MARGIN = 3.0
 """Pixels between a legend and the curves."""
+TALLEST = 0.5
+"""Of a legend above the axes, as a share of their height."""
 MOST_POINTS = 20_000
 """That stand for one curve on the screen."""
 
@@ -49,8 +51,9 @@ def place(on: Any, handles: list[Any] | None = None, labels: list[str] | None = 
     """A legend where it covers no curve and no band: inside the axes, or above them if there is no such place.
 
     on: the axes, or several that could bear it; handles are those of the first. Overlaps are measured on the screen, so
-    that logarithmic axes are as good as others: call it when scales and limits are set. Above the axes only where the
-    figure lays itself out; elsewhere the least covered place inside.
+    that logarithmic axes are as good as others: call it when scales and limits are set. Where the figure does not lay
+    itself out, or the legend would take more than half the height of the axes, it stays inside, on a pale ground, where
+    it covers least.
     """
     several = list(np.ravel(on))
     ax = several[0]
@@ -73,23 +76,25 @@ def place(on: Any, handles: list[Any] | None = None, labels: list[str] | None = 
             if not covered[bearer, where]:
                 return legend
         legend.remove()
-    if figure.get_layout_engine() is None:
+    legend = None if figure.get_layout_engine() is None else _above(ax, words)
+    if legend is None:
         bearer, where = min(covered, key=lambda place: covered[place])
-        return bearer.legend(loc=where, **words)
-    return _above(ax, figure, words)
+        legend = bearer.legend(loc=where, **{**words, "frameon": True, "framealpha": 0.8, "edgecolor": "none"})
+    return legend
 
 
-def _above(ax: Any, figure: Any, words: dict[str, Any]) -> Any:
-    """A legend over the axes and their titles, in two columns if they fit."""
+def _above(ax: Any, words: dict[str, Any]) -> Any:
+    """A legend over the axes and their titles, in as many columns as fit; None if it takes too much of their height."""
     titles = [text.get_window_extent() for text in (ax.title, ax._left_title, ax._right_title) if text.get_text()]
     top = max((ax.transAxes.inverted().transform((0, box.y1))[1] for box in titles), default=1.0)
-    over = {"loc": "lower left", "bbox_to_anchor": (0.0, top), "borderaxespad": 0.3}
-    legend = ax.legend(ncols=2, **over, **words)
-    figure.draw_without_rendering()
-    if legend.get_window_extent().width > ax.bbox.width:
+    room, over = ax.bbox.frozen(), {"loc": "lower left", "bbox_to_anchor": (0.0, top), "borderaxespad": 0.3}
+    for columns in (3, 2, 1):
+        legend = ax.legend(ncols=columns, **over, **words)
+        box = legend.get_window_extent()
+        if box.width <= room.width and box.height <= TALLEST * room.height:
+            return legend
         legend.remove()
-        legend = ax.legend(**over, **words)
-    return legend
+    return None
 
 
 class Drawn(NamedTuple):
