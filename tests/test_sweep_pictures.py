@@ -268,3 +268,13 @@ def test_blocks_of_the_page_on_phase_diagrams_run(tmp_path, monkeypatch):
     namespace: dict = {}
     for block in found:
         exec(compile(block, page.name, "exec"), namespace)
+
+
+def test_a_legend_of_multiples_is_as_wide_as_its_figure(diagram):
+    for few in (diagram.isel(sample_ratio=[1]), diagram):
+        table = sl.plot.multiples(few, ["test_error", "train_error"], columns="sample_ratio")
+        (legend,) = table[0, 0].figure.legends
+        table[0, 0].figure.draw_without_rendering()
+        box, whole = legend.get_window_extent(), table[0, 0].figure.bbox
+        assert box.width <= whole.width
+        assert box.y0 >= max(ax.bbox.y1 for ax in table.flat)

@@ -70,11 +70,28 @@ def multiples(
         handles.append(band_handle(OF_VALUES))
     if len(found) > 1:
         handles.append(Line2D([], [], color="0.3", marker="o", ms=2.5, ls="", label=BARS))
-    if handles and axes is None:
-        table[0, 0].figure.legend(handles=handles, fontsize="x-small", frameon=False, loc="outside right upper")
-    elif handles:
-        place(table[0, -1], handles)
+    if handles:
+        _legend(table, handles)
     return table
+
+
+def _legend(table: np.ndarray, handles: list[Any]) -> None:
+    """Beside the panels, or above a single row of them, where they have a figure to themselves."""
+    owner = table[0, 0].figure
+    alone = all(ax in table for ax in owner.axes if ax.figure is owner)
+    if not alone or owner.get_layout_engine() is None:
+        place(table, handles)
+        return
+    words = {"handles": handles, "fontsize": "x-small", "frameon": False}
+    if len(table) > 1:
+        owner.legend(loc="outside right upper", **words)
+        return
+    for columns in range(len(handles), 0, -1):  # as wide as the figure allows
+        legend = owner.legend(loc="outside upper left", ncols=columns, **words)
+        owner.get_figure(root=True).draw_without_rendering()
+        if legend.get_window_extent().width <= owner.bbox.width or columns == 1:
+            return
+        legend.remove()
 
 
 def _roles(dataset: Any, columns: Any, rows: Any) -> tuple[str, str | None, str | None]:
