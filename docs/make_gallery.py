@@ -50,7 +50,9 @@ def shrink(picture: Path, output: Path) -> None:
             small = plain.resize((width, round(plain.height * width / plain.width)), Image.Resampling.LANCZOS)
         else:
             small = plain
-        small.quantize(128, dither=Image.Dither.NONE).save(output, optimize=True)
+        # an octree keeps the colours of thin lines beside those of a map
+        few = small.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        few.save(output, optimize=True)
         if output.stat().st_size <= LARGEST:
             return
     raise SystemExit(f"{output}: more than {LARGEST} bytes at {WIDTHS[-1]} pixels; draw less")
