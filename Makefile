@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: install figure verify frameworks docs test test-slow check bench clean
+.PHONY: install figure verify frameworks docs gallery notebooks test test-slow check bench clean
 
 install: $(READY)
 
@@ -29,6 +29,12 @@ verify: install
 
 frameworks: install
 	$(BIN)/sgdlimit frameworks --output frameworks.png --force
+
+gallery: install
+	$(BIN)/python docs/make_gallery.py
+
+notebooks: install
+	$(BIN)/python docs/make_notebooks.py
 
 test: install
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --durations=15

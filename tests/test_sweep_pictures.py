@@ -135,7 +135,7 @@ def test_line_and_band_lie_on_the_diagram(diagram):
     bars = 2 * np.hypot(line["temperature_stderr"].values, line["temperature_interpolation_error"].values)
     for x in ("sample_ratio", "temperature"):
         ax = sl.plot.phase_diagram(diagram, "test_error", x=x, lines={"critical": line})
-        assert words_of(ax)[-1] == "critical"
+        assert words_of(ax)[-2:] == ["critical", "band: ± two standard errors"]
         xy = marks(ax)["critical"]
         ratio, tau = xy.T if x == "sample_ratio" else xy.T[::-1]
         np.testing.assert_allclose(ratio, RATIOS)
@@ -147,7 +147,7 @@ def test_line_and_band_lie_on_the_diagram(diagram):
     ax = sl.plot.critical_line(line)
     assert (ax.get_xlabel()[:7], ax.get_ylabel()[:11], ax.get_xscale()) == ("samples", "temperature", "log")
     alone = sl.plot.phase_diagram(diagram, "test_error", lines=line)
-    assert words_of(alone)[-1] == "test error = 1 at $t$ = 4"
+    assert words_of(alone)[-2] == "test error = 1 at $t$ = 4"
 
 
 def test_scattered_points_are_joined_to_triangles():
@@ -225,7 +225,9 @@ def test_rows_columns_and_several_variables(diagram):
     np.testing.assert_allclose(train, test / 2)
     assert "diverged" in [text.get_text() for text in table[0, 3].texts]
     (legend,) = table[0, 0].figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["test error", "train error"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "test error", "train error", "band: ± two standard errors"
+    ]  # fmt: skip
     _, mine = plt.subplots(2, 4)
     assert sl.plot.multiples(few, rows="sample_ratio", axes=mine)[0, 0] is mine[0, 0]
 
@@ -266,3 +268,13 @@ def test_blocks_of_the_page_on_phase_diagrams_run(tmp_path, monkeypatch):
     namespace: dict = {}
     for block in found:
         exec(compile(block, page.name, "exec"), namespace)
+
+
+def test_a_legend_of_multiples_is_as_wide_as_its_figure(diagram):
+    for few in (diagram.isel(sample_ratio=[1]), diagram):
+        table = sl.plot.multiples(few, ["test_error", "train_error"], columns="sample_ratio")
+        (legend,) = table[0, 0].figure.legends
+        table[0, 0].figure.draw_without_rendering()
+        box, whole = legend.get_window_extent(), table[0, 0].figure.bbox
+        assert box.width <= whole.width
+        assert box.y0 >= max(ax.bbox.y1 for ax in table.flat)

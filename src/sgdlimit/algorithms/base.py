@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import _shown
 from .._process import refuse_orphans
 from .._tree import settle
 from ..errors import instance, real, reject
@@ -119,6 +120,12 @@ class Algorithm(abc.ABC):
     """Step times curvature of the data at which it is accurate to a few percent, where the step is a choice."""
     batch_share: ScheduleLike = Constant()
     """Share of the batch in use at time t; a field of the algorithms that can change it."""
+
+    def _repr_html_(self) -> str:
+        return _shown.html(self)
+
+    def _repr_latex_(self) -> str:
+        return _shown.latex(self)
 
     # --- the increment law (theory) ---
 

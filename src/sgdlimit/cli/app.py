@@ -106,7 +106,10 @@ def plot(
     results: Annotated[list[Path], typer.Argument(help="Result files.")],
     output: Output,
     variable: Annotated[list[str] | None, typer.Option(help="What to draw; may be repeated.")] = None,
-    log_time: Annotated[bool, typer.Option(help="Logarithmic time axis.")] = False,
+    x: Annotated[str, typer.Option(help="Against time, epochs or steps.")] = "time",
+    dim: Annotated[int | None, typer.Option(help="Dimension d of theories drawn against steps.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Batch size B of theories drawn against steps.")] = None,
+    log_time: Annotated[bool, typer.Option(help="Logarithmic axis of time, epochs or steps.")] = False,
     log_value: Annotated[bool, typer.Option(help="Logarithmic value axis.")] = False,
     force: Force = False,
 ) -> None:
@@ -117,7 +120,8 @@ def plot(
     from ..results import load
 
     loaded = [load(path) for path in results]
-    axes: Any = learning_curves(*loaded, variables=variable, log_time=log_time, log_value=log_value)
+    size = {"x": x, "dim": dim, "batch_size": batch_size}
+    axes: Any = learning_curves(*loaded, variables=variable, log_time=log_time, log_value=log_value, **size)
     write_picture(axes[0].figure, output, dpi=200)
     typer.echo(wrote(output))
 

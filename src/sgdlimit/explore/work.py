@@ -26,8 +26,8 @@ from .view import View
 
 PREVIEW = {"samples": 4096}
 SEVERAL = {"samples": 2048, "replicas": 8}
-"""What `sl.solve` is told for a rough curve, of one unit and of several, whose steps are dearer: always the same, so that
-nothing is compiled twice."""
+"""What `sl.solve` is told for a rough curve, of one unit and of several, whose steps are dearer: always the same, so
+that nothing is compiled twice."""
 REFINING = 30.0
 """Seconds after which refining stops with the best there is."""
 POINTS = 200

@@ -1,10 +1,11 @@
 """Pictures. They compute nothing; every function takes and returns axes."""
 
 from .agreement import agreement
-from .curves import COLOURS, MARKERS, learning_curves
+from .curves import learning_curves
 from .distributions import distributions
 from .frameworks import frameworks, gaps
 from .kernels import kernels
+from .looks import COLOURS, MARKERS
 from .multiples import multiples
 from .paper import paper_figure
 from .scaling import scaling, verification

@@ -4,7 +4,8 @@ from typing import Any
 
 from ..comparison import Report
 from ..errors import reject
-from .curves import COLOURS, MARKERS
+from .legends import place
+from .looks import COLOURS, MARKERS
 
 
 def agreement(report: Report, *, axes: Any = None, sigmas: float = 2.0) -> Any:
@@ -13,6 +14,7 @@ def agreement(report: Report, *, axes: Any = None, sigmas: float = 2.0) -> Any:
     A matrix-valued variable gives one curve an entry. Returns the axes.
     """
     import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
 
     if not isinstance(report, Report):
         raise reject("report", repr(report), "give the result of sl.compare(theory, runs)")
@@ -31,12 +33,16 @@ def agreement(report: Report, *, axes: Any = None, sigmas: float = 2.0) -> Any:
     axes.set_xlabel("time  $t = \\eta k / d$")
     axes.set_ylabel("difference / standard error")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(
-        title=f"all together: $p$ = {report.p_value:.2g}" + _unless_agreed(report.verdict), fontsize="x-small",
-        title_fontsize="x-small", frameon=False,
-    )  # fmt: skip
+    title = f"all together: $p$ = {report.p_value:.2g}" + _unless_agreed(report.verdict)
+    handles, labels = axes.get_legend_handles_labels()
+    handles.append(Patch(facecolor="0.92", edgecolor="0.6", lw=0.6))
+    place(axes, handles, [*labels, f"band: ± {_count(sigmas)}"], title=title, title_fontsize="x-small")
     return axes
 
 
 def _unless_agreed(verdict: str) -> str:
     return "" if verdict == "agree" else f", {verdict}"
+
+
+def _count(sigmas: float) -> str:
+    return {1.0: "one standard error", 2.0: "two standard errors"}.get(sigmas, f"{sigmas:g} standard errors")

@@ -1,60 +1,22 @@
-"""Learning curves: simulation as solid mean and band, theory dashed or dotted on top."""
+"""Learning curves: runs as solid mean and band, theories as dashed or dotted lines on top."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..clock import CLOCKS, reading
 from ..errors import reject
 from ..results import Result, Runs
-from ..results.quality import ERROR, Status, percent
+from ..results.quality import ERROR, Status
 from ..results.variables import chosen, neighbours
+from .legends import DEVIATIONS, DOUBT, ERRORS, HATCH, OF_RUNS, OF_THEORY, UNRELIABLE, band_handle, doubt_handle, place
+from .looks import Look, looks, setting
 from .panels import panels
+from .scales import few
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito: distinct for every kind of colour vision."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""One a colour, so that a grey print tells curves apart."""
+CROSS = {"ms": 5, "mew": 1.2, "zorder": 4}
 PREFERRED = (("train_error", "test_error"), ("train_loss", "test_loss"), ("norm",))
-HATCH = "//"
-"""Of a band that is not to be relied on."""
-
-
-def _temperature(result: Result) -> Any:
-    return (result.about.get("algorithm") or {}).get("temperature")
-
-
-def _share(result: Result) -> Any:
-    """The batch's schedule, if it has one: then τ is its lowest temperature."""
-    share = (result.about.get("algorithm") or {}).get("batch_share")
-    return None if share == {"name": "Constant"} else share
-
-
-def _group(result: Result) -> str:
-    return f"{_temperature(result)} {_share(result)}"
-
-
-def _name(result: Result, temperature: bool = True) -> str:
-    algorithm = (result.about.get("algorithm") or {}).get("name", "")
-    tau = _temperature(result)
-    sign = "≥" if _share(result) else "="
-    suffix = f", τ {sign} {tau:g}" if temperature and isinstance(tau, int | float) else ""
-    suffix += "" if result.success else f", {result.status}"
-    if isinstance(result, Runs):
-        dim = result.about.get("options", {}).get("dim")
-        trials = f"{result.trials} trial" + ("s" if result.trials != 1 else "")
-        return f"{algorithm} simulation{suffix}" + (f" ($d$ = {dim}, {trials})" if dim else "")
-    return f"{result.about.get('method', 'theory')}{suffix}"
-
-
-def _hatched(result: Result, name: str) -> bool:
-    """Whether the curve is not to be relied on: its error, or a check of the whole result."""
-    return result.status == Status.UNRELIABLE or result.error_share(name) > ERROR
-
-
-def _style(result: Result) -> str:
-    """Dotted for the Gaussian (SGF) law, dashed for every other theory."""
-    return ":" if (result.about.get("algorithm") or {}).get("name") == "SGF" else "--"
 
 
 def _variables(results: Sequence[Result], wanted: Any) -> tuple[str, ...]:
@@ -78,14 +40,20 @@ def learning_curves(
     variables: Any = None,
     axes: Any = None,
     labels: Sequence[str] | None = None,
+    x: str = "time",
+    dim: int | None = None,
+    batch_size: int | None = None,
     log_time: bool = False,
     log_value: bool = False,
 ) -> Any:
-    """Draw variables of theories and runs against time; results of equal temperature and schedule share a colour.
+    """Draw variables of theories and runs against time, epochs or steps.
 
-    Runs: solid mean over trials with a band of one standard deviation. Theories: dotted for the SGF law, dashed
-    otherwise, with a band of two standard errors where they are Monte Carlo. A band is hatched where the error exceeds
-    10 % of the curve or the whole result is unreliable. Returns the axes, one a variable.
+    Runs: solid mean over trials with a band of one standard deviation of the runs. Theories: dotted for the SGF law,
+    dashed or otherwise broken for others, with a band of two standard errors where they are Monte Carlo. Results of one
+    problem and temperature share a colour; theories over their own runs are in dark ink, each kind with its own.
+    Where a solution is unreliable, or its error above 10 % of the curve, the band is hatched and the line has crosses.
+    x: "time" t = ηk/d, "epochs" t/(τδ) or "steps" k = t·d/η. dim, batch_size: d and B of a theory drawn against steps;
+    those of its runs by default. log_time: a logarithmic axis to the right. Returns the axes, one a variable.
     """
     if not results:
         raise reject("results", "nothing", "give at least one Solution or Runs")
@@ -97,73 +65,99 @@ def learning_curves(
     if labels is not None and len(labels) != len(results):
         raise reject("labels", f"{len(labels)} labels", f"give one for each of the {len(results)} results")
     names = _variables(results, variables)
+    clocks = [reading(result, x, *_size(result, results, dim, batch_size)) for result in results]
+    drawn = looks(results, labels)
     axes, flat = panels(axes, len(names), "variables", max(4.4, 5.2 / len(names)), 3.6)
-    groups = list(dict.fromkeys(_group(r) for r in results))
-    simulated = {_group(r) for r in results if isinstance(r, Runs)}
     for ax, name in zip(flat, names, strict=True):
-        seen: set[str] = set()
-        for index, result in enumerate(results):
-            key = _group(result)
-            # Over runs of its own temperature a theory is black, and one legend entry serves them all.
-            over = key in simulated and not isinstance(result, Runs)
-            group = groups.index(key)
-            colour = "black" if over else COLOURS[group % len(COLOURS)]
-            label = labels[index] if labels is not None else _name(result, temperature=not over)
-            hatch = HATCH if _hatched(result, name) else ""
-            _draw(ax, result, name, colour, MARKERS[group % len(MARKERS)], "" if label in seen else label, hatch)
-            seen.add(label)
-        ax.set_xlabel("time  $t = \\eta k / d$")
+        for result, at, look in zip(results, clocks, drawn, strict=True):
+            _draw(ax, result, name, at, look, (at > 0) | (not log_time))
+        ax.set_xlabel(CLOCKS[x])
         ax.set_ylabel(name.replace("_", " "))
         ax.spines[["top", "right"]].set_visible(False)
         if log_time:
             ax.set_xscale("log")
+            few(ax.xaxis, *ax.get_xlim())
         else:
             ax.set_xlim(left=0)
         if log_value:
             ax.set_yscale("log")
+            few(ax.yaxis, *ax.get_ylim())
     _legends(flat)
     return axes
 
 
+def _size(
+    result: Result, results: Sequence[Result], dim: int | None, batch_size: int | None
+) -> tuple[int | None, int | None]:
+    """d and B of a result: its own, those that were given for theories, or those of the runs it is drawn over."""
+    own = (result.about.get("options") or {}).get("dim")
+    if own:
+        return own, None
+    runs = [other for other in results if isinstance(other, Runs) and setting(other) == setting(result)]
+    if dim is None:
+        dims = {(other.about.get("options") or {}).get("dim") for other in runs}
+        dim = dims.pop() if len(dims) == 1 else None
+    if batch_size is None:
+        sizes = {(other.about.get("algorithm") or {}).get("batch_size") for other in runs}
+        batch_size = sizes.pop() if len(sizes) == 1 else None
+    return dim, batch_size
+
+
 def _legends(flat: Any) -> None:
-    """What the curves are, on the first axes; what hatching means, wherever there is any."""
-    from matplotlib.patches import Patch
-
+    """What curves and bands are, on the first axes; what is unreliable, wherever it is."""
     for index, ax in enumerate(flat):
-        handles = ax.get_legend_handles_labels()[0] if index == 0 else []
-        if any(band.get_hatch() for band in ax.collections):
-            words = f"unreliable: error above {percent(ERROR)}, or a check failed"
-            handles.append(Patch(facecolor="white", edgecolor="0.4", hatch=2 * HATCH, lw=0, label=words))
-        if handles:
-            ax.legend(handles=handles, fontsize="x-small", frameon=False)
+        handles, words = ax.get_legend_handles_labels()
+        names = {word: handle for handle, word in zip(handles, words, strict=True)} if index == 0 else {}
+        bands = {band.get_gid() for band in ax.collections}
+        if index == 0:
+            names |= {kind: band_handle(kind) for kind in (OF_RUNS, OF_THEORY) if kind in bands}
+        if any(line.get_gid() == UNRELIABLE for line in ax.get_lines()):
+            names[UNRELIABLE] = doubt_handle()
+        place(ax, list(names.values()), list(names))
 
 
-def _draw(ax: Any, result: Result, name: str, colour: str, marker: str, label: str, hatch: str) -> None:
-    """One result on one axes; a matrix-valued variable gives one curve an entry."""
+def _doubtful(result: Result, name: str, error: np.ndarray) -> np.ndarray:
+    """Where the curve is not to be relied on, (times, entries): a check of the whole failed, or its error is large."""
+    if result.status == Status.UNRELIABLE:
+        return np.ones(error.shape, dtype=bool)
+    share, largest = result.error_share(name), np.max(error[np.isfinite(error)], initial=0.0)
+    if not share > ERROR:
+        return np.zeros(error.shape, dtype=bool)
+    if not np.isfinite(share) or largest == 0:
+        return np.ones(error.shape, dtype=bool)
+    return ~(error / largest * share <= ERROR)
 
-    def band(low: np.ndarray, high: np.ndarray, alpha: float, zorder: float) -> None:
-        ax.fill_between(time, low, high, color=colour, alpha=alpha, lw=0, zorder=zorder)
-        if hatch:  # a second one, so that lines are not as pale as the fill
-            ax.fill_between(
-                time, low, high, facecolor="none", edgecolor=colour, alpha=0.6, hatch=hatch, lw=0, zorder=zorder
-            )
 
-    time = result.time
-    every = max(1, len(time) // 10)
+def _draw(ax: Any, result: Result, name: str, at: np.ndarray, look: Look, shown: np.ndarray) -> None:
+    """One result on one axes, at the times that are shown; a matrix-valued variable gives one curve an entry."""
+    count = len(result.time)
     if isinstance(result, Runs):
-        values = np.asarray(result[name], dtype=float).reshape(result.trials, len(time), -1)
-        mean = values.mean(axis=0)
-        spread = values.std(axis=0, ddof=1) if result.trials > 1 else np.zeros_like(mean)
-        for j in range(mean.shape[1]):
-            ax.plot(
-                time, mean[:, j], color=colour, lw=1.6, alpha=0.9, marker=marker, ms=3.5, markevery=every,
-                label=label if j == 0 and label else None, zorder=2,
+        values = np.asarray(result[name], dtype=float).reshape(result.trials, count, -1)
+        mean, error = values.mean(axis=0), result.curve(name)[1].reshape(count, -1)
+        height = DEVIATIONS * values.std(axis=0, ddof=1) if result.trials > 1 else np.zeros_like(mean)
+        line = {"lw": 1.6, "alpha": 0.9, "marker": look.marker, "ms": 3.5, "markevery": _every(shown), "zorder": 2}
+        band = {"alpha": 0.2, "gid": OF_RUNS}
+    else:
+        mean, error = (v.reshape(count, -1) for v in result.curve(name))
+        height = ERRORS * error
+        line = {"ls": look.style, "lw": 1.2, "zorder": 3}
+        band = {"alpha": 0.25, "gid": OF_THEORY}
+    doubtful = _doubtful(result, name, error)
+    at, mean, height, doubtful = (part[shown] for part in (at, mean, height, doubtful))
+    for j, (curve, half, doubt) in enumerate(zip(mean.T, height.T, doubtful.T, strict=True)):
+        ax.plot(at, curve, color=look.colour, label=look.label if j == 0 and look.label else None, **line)
+        if np.any(half > 0):
+            ax.fill_between(at, curve - half, curve + half, color=look.colour, lw=0, zorder=1, **band)
+        if np.any(doubt):
+            # a second band, so that lines are not as pale as the fill
+            ax.fill_between(
+                at, curve - half, curve + half, where=doubt, facecolor="none", edgecolor=look.colour, alpha=0.6,
+                hatch=HATCH, lw=0, zorder=1,
             )  # fmt: skip
-            band(mean[:, j] - spread[:, j], mean[:, j] + spread[:, j], 0.2, 1)
-        return
-    mean, error = (v.reshape(len(time), -1) for v in result.curve(name))
-    for j in range(mean.shape[1]):
-        shown = label if j == 0 and label else None
-        ax.plot(time, mean[:, j], color=colour, ls=_style(result), lw=1.0, label=shown, zorder=3)
-        if np.any(error[:, j] > 0):
-            band(mean[:, j] - 2 * error[:, j], mean[:, j] + 2 * error[:, j], 0.25, 1)
+            crosses = np.flatnonzero(doubt)[:: _every(doubt)]
+            ax.plot(at[crosses], curve[crosses], ls="", marker=DOUBT, color=look.colour, gid=UNRELIABLE, **CROSS)
+
+
+def _every(shown: np.ndarray) -> int:
+    """So that some ten points have a marker."""
+    return max(1, int(np.sum(shown)) // 10)

@@ -7,7 +7,8 @@ import numpy as np
 from .. import grid
 from ..errors import instance, reject, whole
 from ..results import Result, Runs, Solution
-from .curves import COLOURS
+from .legends import place
+from .looks import COLOURS
 from .panels import panels
 
 SYMBOLS = {"theta": "\\theta", "r": "r"}
@@ -58,7 +59,7 @@ def distributions(
         ax.set_ylim(bottom=0)
         ax.spines[["top", "right"]].set_visible(False)
     flat[0].set_ylabel("density")
-    flat[0].legend(fontsize="x-small", frameon=False)
+    place(flat)
     return axes
 
 

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 
 from ..frameworks import JUDGED, Table
-from .curves import COLOURS, MARKERS, learning_curves
+from .curves import learning_curves
+from .legends import BARS, OF_RUNS, band_handle, place
+from .looks import COLOURS, MARKERS
 
 SHOWN = ("ridge, many passes, small batches", "logistic, many passes, small batches")
 STYLES = (":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), "--", "-")
@@ -19,10 +21,10 @@ def frameworks(table: Table) -> dict[str, Any]:
     import matplotlib.pyplot as plt
 
     rows = [row for row, setting in enumerate(table.settings) if setting.name in SHOWN]
-    names: Any = [[f"{place} {name}" for name in JUDGED] + ["gap"] for place in range(len(rows))]
+    names: Any = [[f"{at} {name}" for name in JUDGED] + ["gap"] for at in range(len(rows))]
     _, axes = plt.subplot_mosaic(names, figsize=(11.5, 3.2 * len(rows)), layout="constrained")
-    for place, row in enumerate(rows):
-        pair = [axes[f"{place} {name}"] for name in JUDGED]
+    for at, row in enumerate(rows):
+        pair = [axes[f"{at} {name}"] for name in JUDGED]
         learning_curves(table.runs[row], variables=JUDGED, axes=pair, labels=["SGD runs"])
         for ax, name in zip(pair, JUDGED, strict=True):
             for i, (framework, cell) in enumerate(table.cells[row].items()):
@@ -34,7 +36,8 @@ def frameworks(table: Table) -> dict[str, Any]:
                     ax.set_ylim(0, 1.3 * np.max(cell.theory[name]))
             ax.set_xlim(0, table.runs[row].time[-1])
         pair[0].set_title(table.settings[row].name, loc="left", fontsize="medium")
-        pair[0].legend(fontsize="x-small", frameon=False)
+        handles, labels = pair[0].get_legend_handles_labels()
+        place(pair[0], [*handles, band_handle(OF_RUNS)], [*labels, OF_RUNS])
     gaps(table, axes=axes["gap"])
     return axes
 
@@ -66,5 +69,5 @@ def gaps(table: Table, *, axes: Any = None) -> Any:
     axes.set_ylabel("train error, SGD − SGF")
     axes.set_title("logistic: what Gaussian noise misses", loc="left", fontsize="medium")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize="x-small", frameon=False)
+    place(axes, title=BARS, title_fontsize="x-small")
     return axes

@@ -29,4 +29,6 @@ def valued(name: str, value: Any) -> str:
     """'$\\tau$ = 0.4'."""
     words, symbol = NAMES.get(name.split(".")[-1], (name.replace("_", " "), ""))
     sign = f"${symbol.split(' = ')[0]}$" if symbol else words
-    return f"{sign} = {value:.3g}" if isinstance(value, int | float) else f"{sign}: {value}"
+    if not isinstance(value, int | float):
+        return f"{sign}: {value}"
+    return f"{sign} = {value:.3g}".replace("inf", "∞")

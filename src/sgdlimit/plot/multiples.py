@@ -8,7 +8,7 @@ from ..errors import reject
 from ..results.variables import chosen
 from ..sweep.reading import axes_of, axis_named, curves, dataset_of
 from .labels import printed, valued
-from .sweeps import SIGMAS
+from .legends import BARS, ERRORS, OF_VALUES, band_handle, place
 
 STYLES = ("-", "--", ":", "-.")
 """One a variable."""
@@ -35,6 +35,8 @@ def multiples(
     errors on either side. A point without a curve is named in its panel, with how it ended. Of a sweep of several kinds
     the first is drawn as lines, others as points with bars. Returns the axes, an array of rows and columns.
     """
+    from matplotlib.lines import Line2D
+
     datasets = list(getattr(sweep, "datasets", {"": dataset_of(sweep)}).values())
     dataset = datasets[0]
     names = chosen(variables)
@@ -64,11 +66,32 @@ def multiples(
         ax.set_yscale("log" if log_value else "linear")
         ax.spines[["top", "right"]].set_visible(False)
     handles = _handles(dataset, names, hue)
-    if handles and axes is None:
-        table[0, 0].figure.legend(handles=handles, fontsize="x-small", frameon=False, loc="outside right upper")
-    elif handles:
-        table[0, -1].legend(handles=handles, fontsize="x-small", frameon=False)
+    if any(ax.collections for ax in table.flat):
+        handles.append(band_handle(OF_VALUES))
+    if len(found) > 1:
+        handles.append(Line2D([], [], color="0.3", marker="o", ms=2.5, ls="", label=BARS))
+    if handles:
+        _legend(table, handles)
     return table
+
+
+def _legend(table: np.ndarray, handles: list[Any]) -> None:
+    """Beside the panels, or above a single row of them, where they have a figure to themselves."""
+    owner = table[0, 0].figure
+    alone = all(ax in table for ax in owner.axes if ax.figure is owner)
+    if not alone or owner.get_layout_engine() is None:
+        place(table, handles)
+        return
+    words = {"handles": handles, "fontsize": "x-small", "frameon": False}
+    if len(table) > 1:
+        owner.legend(loc="outside right upper", **words)
+        return
+    for columns in range(len(handles), 0, -1):  # as wide as the figure allows
+        legend = owner.legend(loc="outside upper left", ncols=columns, **words)
+        owner.get_figure(root=True).draw_without_rendering()
+        if legend.get_window_extent().width <= owner.bbox.width or columns == 1:
+            return
+        legend.remove()
 
 
 def _roles(dataset: Any, columns: Any, rows: Any) -> tuple[str, str | None, str | None]:
@@ -123,7 +146,7 @@ def _panel(ax: Any, dataset: Any, found: list[Any], hue: str | None) -> None:
                 break
             ax.plot(time, v, color=colour, ls=STYLES[index % len(STYLES)], lw=1.2)
             if np.any(e > 0):
-                ax.fill_between(time, v - SIGMAS * e, v + SIGMAS * e, color=colour, alpha=0.25, lw=0)
+                ax.fill_between(time, v - ERRORS * e, v + ERRORS * e, color=colour, alpha=0.25, lw=0)
         else:
             continue
         word = str(np.asarray(dataset["status"].isel(pick)).item()) if "status" in dataset else "no curve"
@@ -141,7 +164,7 @@ def _points(ax: Any, found: list[Any], hue: str | None) -> None:
         for k, colour in enumerate(_colours(value.sizes[hue] if hue else 1)):
             v, e = (np.asarray(part.isel({hue: k} if hue else {}).squeeze(), dtype=float) for part in (value, error))
             style = {"color": colour, "fmt": "o", "ms": 2.5, "elinewidth": 0.8}
-            ax.errorbar(time[::every], v[::every], SIGMAS * e[::every], **style)
+            ax.errorbar(time[::every], v[::every], ERRORS * e[::every], **style)
 
 
 def _handles(dataset: Any, names: tuple[str, ...], hue: str | None) -> list[Any]:

@@ -3,7 +3,9 @@
 from typing import Any
 
 from ..figures import PaperFigure
-from .curves import COLOURS, MARKERS, learning_curves
+from .curves import learning_curves
+from .legends import OF_RUNS, OF_THEORY, UNRELIABLE, band_handle, doubt_handle, place
+from .looks import COLOURS, FLOW, INKS, MARKERS, STYLES
 
 SIZE = (6.75, 2.8)
 """Inches: the width of a text page."""
@@ -25,11 +27,17 @@ def paper_figure(result: PaperFigure, axes: Any = None) -> Any:
             Line2D([], [], color=COLOURS[i], marker=MARKERS[i], ms=3.5, label=f"$\\tau$ = {tau:g}")
             for i, tau in enumerate(run.about["algorithm"]["temperature"] for run in result.runs)
         ]
-        handles += [
-            Line2D([], [], color="black", lw=1.0, ls="--", label="DMFT, law of SGD"),
-            Line2D([], [], color="black", lw=1.0, ls=":", label="DMFT, law of SGF"),
+        laws: list[Any] = [
+            Line2D([], [], color=INKS[0], lw=1.2, ls=STYLES[0], label="DMFT, law of SGD"),
+            Line2D([], [], color=INKS[1], lw=1.2, ls=FLOW, label="DMFT, law of SGF"),
+            band_handle(OF_RUNS),
+            band_handle(OF_THEORY),
         ]
         options = result.runs[0].about["options"]
-        title = f"SGD, $d$ = {options['dim']}: mean ± s.d. of {options['trials']} trials"
-        axes[0].legend(handles=handles, title=title, frameon=False)
+        title = f"SGD, $d$ = {options['dim']}: mean of {options['trials']} trials"
+        place(axes[0], handles, title=title, fontsize="medium")
+        names = [handle.get_label() for handle in laws]
+        if any(line.get_gid() == UNRELIABLE for ax in axes for line in ax.get_lines()):
+            laws, names = [*laws, doubt_handle()], [*names, UNRELIABLE]
+        place(axes[1], laws, names, fontsize="small")
     return axes

@@ -7,7 +7,8 @@ import numpy as np
 
 from ..errors import reject
 from ..verification import Scaling, Verification
-from .curves import COLOURS, MARKERS
+from .legends import BARS, place
+from .looks import COLOURS, MARKERS
 
 AXIS = {"d": "dimension $d$", "γ": "time step $\\gamma$"}
 
@@ -38,7 +39,7 @@ def scaling(curves: Sequence[Scaling], *, axes: Any = None, quantity: str = "") 
     axes.set_xlabel(AXIS.get(curves[0].scale, curves[0].scale))
     axes.set_ylabel(quantity)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize="x-small", frameon=False)
+    place(axes, title=BARS, title_fontsize="x-small")
     return axes
 
 

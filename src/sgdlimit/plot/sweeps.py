@@ -9,8 +9,9 @@ import numpy as np
 from ..errors import reject, whole
 from ..sweep.mesh import scattered
 from ..sweep.reading import axes_of, axis_named, dataset_of, numbers, read, spans_decades, total_error
-from .curves import COLOURS
 from .labels import printed
+from .legends import ERRORS, OF_VALUES, band_handle
+from .looks import COLOURS
 from .scales import Axis, few
 
 COLOURMAP = "viridis"
@@ -25,8 +26,6 @@ REASON = 60
 CONTOUR: dict[str, Any] = {"colors": "black", "linewidths": 0.6, "alpha": 0.7}
 PIXELS = 200
 """Along each axis, of a picture of triangles."""
-SIGMAS = 2.0
-"""Errors in a band on either side."""
 
 
 def phase_diagram(
@@ -81,10 +80,14 @@ def phase_diagram(
     corners = drawn.get_coordinates()
     axes.set_xlim(corners[0, 0, 0], corners[-1, -1, 0])
     axes.set_ylim(corners[0, 0, 1], corners[-1, -1, 1])
-    if axes.get_legend_handles_labels()[0]:
+    handles = axes.get_legend_handles_labels()[0]
+    if any(np.any(np.asarray(total_error(line, _line(line)[0])) > 0) for line in given.values()):
+        handles.append(band_handle(OF_VALUES))
+    if handles:
         axes.legend(
-            fontsize="x-small", frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=1
-        )
+            handles=handles, fontsize="x-small", frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0),
+            borderaxespad=0.2, ncols=1,
+        )  # fmt: skip
     return axes
 
 
@@ -107,7 +110,7 @@ def critical_line(
         found = np.asarray(line[along].dropna(other), dtype=float)
         Axis(along, found, [], line[along].attrs.get("scale") == "log").dress(axes.yaxis, axes.set_yscale)
     free, place = Axis.of(line, other).at, np.asarray(line[along], dtype=float)
-    error = SIGMAS * np.asarray(total_error(line, along))
+    error = ERRORS * np.asarray(total_error(line, along))
     style = {"color": colour, "lw": 1.6, "marker": ".", "ms": 4, "label": label or None, "zorder": 3}
     outline = [Stroke(linewidth=3.0, foreground="white"), Normal()]
     if x == along:

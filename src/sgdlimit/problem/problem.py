@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import _shown
 from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
 from ..errors import InputError, flag, instance, real, reject, traced, whole
@@ -92,6 +93,12 @@ class Problem:
                 f"labels={name}() read a teacher; give one (sl.Normal(1.0)) or use sl.Noise()",
             )
         self._check_shapes()
+
+    def _repr_html_(self) -> str:
+        return _shown.html(self)
+
+    def _repr_latex_(self) -> str:
+        return _shown.latex(self)
 
     @property
     def star(self) -> EntryLaw | None:

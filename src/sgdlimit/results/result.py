@@ -4,7 +4,6 @@ The arrays are plain numpy, so that the core needs no xarray; `.dataset` builds 
 """
 
 import abc
-import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
+from .. import _shown
 from ..errors import MissingError, reject
 from .quality import ERROR, Quality, Status, check_about, percent, scale, share
 from .variables import SYSTEMATIC, meaning, neighbours, split
@@ -144,15 +144,11 @@ class Result(abc.ABC):
     def title(self) -> str:
         """One line that says what this is."""
 
-    def _lines(self) -> list[tuple[str, str]]:
+    def lines(self) -> list[tuple[str, str]]:
+        """The summary: what each line is about, and what it says."""
         problem = self.about.get("problem") or {}
         lines = [
-            (
-                "problem",
-                _phrase(
-                    problem, ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init", "data", "bias")
-                ),
-            ),
+            ("problem", ", ".join(f"{key} {text}" for key, text in phrases(problem))),
             ("algorithm", spoken(self.about.get("algorithm"))),
             (
                 "time",
@@ -185,15 +181,11 @@ class Result(abc.ABC):
         return f"{tol:g}" + (f"; {max(judged)[1]}: {max(judged)[0]:.2g}" if judged else "")
 
     def __repr__(self) -> str:
-        width = max(len(key) for key, _ in self._lines())
-        return "\n".join([f"<{self.title()}>", *(f"  {k:<{width}}  {v}" for k, v in self._lines())])
+        width = max(len(key) for key, _ in self.lines())
+        return "\n".join([f"<{self.title()}>", *(f"  {k:<{width}}  {v}" for k, v in self.lines())])
 
     def _repr_html_(self) -> str:
-        left = "style='text-align:left'"
-        rows = "".join(
-            f"<tr><th {left}>{html.escape(k)}</th><td {left}>{html.escape(v)}</td></tr>" for k, v in self._lines()
-        )
-        return f"<strong>{html.escape(self.title())}</strong><table>{rows}</table>"
+        return _shown.html(self)
 
 
 @final
@@ -293,6 +285,8 @@ def spoken(words: Any) -> str:
     return f"{words['name']}({inside})"
 
 
-def _phrase(words: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+def phrases(words: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Parts of a stored problem and what they are; those that most problems share are left out."""
     usual = (None, False, {"name": "Iid"})
-    return ", ".join(f"{key} {spoken(words[key])}" for key in keys if words.get(key) not in usual)
+    keys = ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init", "data", "bias")
+    return [(key, spoken(words[key])) for key in keys if words.get(key) not in usual]

@@ -1,0 +1,88 @@
+"""The clocks of a run: time t = ηk/d, updates k, and epochs, in each of which n samples are drawn."""
+
+import numpy as np
+
+from .algorithms import Algorithm
+from .errors import InputError, reject, whole
+from .results import Result
+
+CLOCKS = {"time": "time  $t = \\eta k / d$", "epochs": "epochs  $t / \\tau\\delta$", "steps": "steps  $k$"}
+"""What an axis can show, and how it is printed."""
+TIME = "draw it over x='time'"
+CELLS = 4096
+"""Of the rule that integrates the rate of a batch that changes in time."""
+
+
+def reading(result: Result, x: str, dim: int | None = None, batch_size: int | None = None) -> np.ndarray:
+    """The times of a result as `x` counts them.
+
+    epochs: t/(τδ), or ∫dt/(τ(t)δ) where the batch changes; of batches of a share b of the data, b for each update.
+    steps: t·d/η with η = τB, or t over the step of an algorithm whose step is real. dim, batch_size: d and B where
+    the result does not know them, as no theory knows d.
+    """
+    if x not in CLOCKS:
+        raise reject("x", repr(x), f"it must be one of {', '.join(CLOCKS)}")
+    if x == "time":
+        return result.time
+    algorithm = result.algorithm
+    if not isinstance(algorithm, Algorithm):
+        why = f"its algorithm holds a function of yours; load it with functions={{...}}, or {TIME}"
+        raise reject("x", x, f"{result.title()}: {why}")
+    try:
+        return _epochs(result, algorithm) if x == "epochs" else _steps(result, algorithm, dim, batch_size)
+    except InputError as error:
+        raise InputError(f"{error} ({result.title()})") from None
+
+
+def _epochs(result: Result, algorithm: Algorithm) -> np.ndarray:
+    if algorithm.discrete:
+        return result.time / _step(result) * float(getattr(algorithm, "batch_fraction", 1.0))
+    ratio = _sample_ratio(result)
+    if not np.isfinite(ratio):
+        raise reject("x", "epochs", f"infinite data are never seen twice, and have no epochs; {TIME} or x='steps'")
+    temperature = algorithm.noise_temperature
+    if not temperature:
+        raise reject("x", "epochs", f"{type(algorithm).__name__} at τ = 0 draws no samples, and has no epochs; {TIME}")
+    if not algorithm.scheduled:
+        return result.time / (temperature * ratio)
+    # τ(t) may jump: a sum over the middles of many cells, read off at the recorded times
+    edges = np.linspace(0.0, float(result.time[-1]), CELLS + 1)
+    middle = (edges[1:] + edges[:-1]) / 2
+    rate = 1 / (np.array([float(algorithm.temperature_at(t)) for t in middle]) * ratio)
+    return np.interp(result.time, edges, np.concatenate([[0.0], np.cumsum(rate * np.diff(edges))]))
+
+
+def _steps(result: Result, algorithm: Algorithm, dim: int | None, batch_size: int | None) -> np.ndarray:
+    if algorithm.discrete:
+        return result.time / _step(result)
+    temperature, size = algorithm.noise_temperature, batch_size or algorithm.rows
+    if not temperature:
+        raise reject("x", "steps", f"{type(algorithm).__name__} at τ = 0 runs in continuous time; {TIME}")
+    if size is None:
+        name = type(algorithm).__name__
+        raise reject("batch_size", None, f"{name} has no batch: give that of the SGD it stands for, or {TIME}")
+    if dim is None:
+        raise reject(
+            "dim", None, f"a theory knows no dimension, and k = t·d/η; give dim=, draw it over runs, or {TIME}"
+        )
+    dim = whole("dim", dim, least=1, why="d must be a whole number ≥ 1")
+    size = whole("batch_size", size, least=1, why="B must be a whole number ≥ 1")
+    return result.time * dim / (temperature * size)
+
+
+def _sample_ratio(result: Result) -> float:
+    """δ of the problem, or n/d of the user's own matrix."""
+    problem, options = result.about.get("problem"), result.about.get("options") or {}
+    if problem is not None:
+        return float(problem["sample_ratio"])
+    if options.get("samples") and options.get("dim"):
+        return options["samples"] / options["dim"]
+    raise reject("x", "epochs", f"the result does not say how many samples it has; {TIME}")
+
+
+def _step(result: Result) -> float:
+    """The real step of an algorithm that has one."""
+    step = (result.about.get("options") or {}).get("dt") or (result.about.get("diagnostics") or {}).get("step_time")
+    if not step:
+        raise reject("x", "a result that does not say its step", TIME)
+    return float(step)
