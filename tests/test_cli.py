@@ -19,7 +19,7 @@ from sgdlimit.cli.app import app
 from sgdlimit.results import Variable
 
 PATH = f"import os, sys; sys.path.insert(0, {str(Path(sl.__file__).parent.parent)!r}); "
-COMMANDS = ("figure", "verify", "frameworks", "solve", "simulate", "compare", "sweep", "plot", "models")
+COMMANDS = ("figure", "verify", "frameworks", "solve", "simulate", "compare", "sweep", "plot", "models", "explore")
 
 
 def run(*arguments):

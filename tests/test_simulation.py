@@ -456,3 +456,24 @@ def test_trials_share_the_memory_that_there_is(ridge, monkeypatch):
     monkeypatch.setattr("sgdlimit.simulation.execute.memory", lambda: 6_000.0)
     with pytest.raises(sl.InputError, match="dim"):
         sl.simulate(ridge, sl.SGD(0.3), **call)
+
+
+def test_whoever_watches_sees_every_record_in_order(ridge):
+    seen: dict[int, list] = {0: [], 1: [], 2: []}
+    call = {"dim": 40, "trials": 3, "t_max": 2.0}
+    watch = lambda trial, time, values: seen[trial].append((time, values["train_loss"], values["norm"]))  # noqa: E731
+    runs = sl.simulate(ridge, sl.SGD(0.3), **call, watch=watch)
+    for trial, rows in seen.items():
+        times, losses, norms = zip(*rows, strict=True)
+        np.testing.assert_array_equal(times, runs.time)
+        np.testing.assert_array_equal(losses, runs["train_loss"][trial])
+        np.testing.assert_array_equal(norms, runs["norm"][trial])
+    np.testing.assert_array_equal(sl.simulate(ridge, sl.SGD(0.3), **call)["norm"], runs["norm"])
+
+
+def test_an_error_of_the_watcher_ends_the_runs(ridge):
+    def enough(trial, time, values):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        sl.simulate(ridge, sl.SGD(0.3), dim=40, trials=3, t_max=2.0, watch=enough)

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from problems import logistic
 
 import sgdlimit as sl
 
@@ -112,3 +113,10 @@ def test_larger_marches_leave_less_bias() -> None:
     options = found.about["options"]
     assert options["samples_of_one_march"] > options["samples_on_finer_grids"] // options["replicas"] // 4
     assert np.max(found["train_loss_bias_error"]) < 0.5 * np.max(found["train_loss_stderr"])
+
+
+def test_times_before_the_coarsest_step_are_not_left_to_few_marches() -> None:
+    """A zero-one error there is told by marches on finer grids alone: too few of them took 3·10⁶ samples."""
+    found = sl.solve(logistic(ridge=0.1, noise=sl.Normal(0.5)), sl.SGD(0.5), t_max=6.0, seed=0, progress=False)
+    assert found.status == "complete"
+    assert found.about["options"]["samples"] < 500_000

@@ -211,6 +211,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "test_samples": NO_COUNT[1:],
         "dtype": ("", "float16", 3, None, (), {}),
         "workers": NO_COUNT[1:],
+        "watch": (3, "print", (), {}),
     },
     "online": times
     | {

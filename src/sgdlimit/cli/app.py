@@ -1,4 +1,4 @@
-"""`sgdlimit solve | simulate | compare | plot | models`, and those of `experiments` and `sweeps`."""
+"""`sgdlimit solve | simulate | compare | plot | models`, and those of `experiments`, `sweeps` and `explorer`."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import experiments, sweeps  # noqa: F401  register their commands
+from . import experiments, explorer, sweeps  # noqa: F401  register their commands
 from .common import (
     Checkpoint,
     Force,

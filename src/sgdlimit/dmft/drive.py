@@ -136,7 +136,7 @@ def _march(job: Job, progress: bool | None) -> Marched:
         repeats = 1 if any(part.reason for part in records) else job.repeats
         each = fitting(system, job.large, job.max_bytes)
         alike = each == system.samples
-        finer = _finer(repeats, levels, records, alike) if len(levels) > 1 else repeats
+        finer = _finer(repeats, levels, records, job.steps.record, alike) if len(levels) > 1 else repeats
         paired = [[part] for part in records]
         for turn in range(1, finer):
             more = _more(job, system, levels, turn, size, bar)
@@ -256,11 +256,12 @@ def small(job: Job, found: Marched) -> bool:
     return True
 
 
-def _finer(repeats: int, levels: list[Level], records: list[Records], alike: bool) -> int:
+def _finer(repeats: int, levels: list[Level], records: list[Records], recorded: np.ndarray, alike: bool) -> int:
     """Of `repeats` marches on the coarsest grid, how many go through the finer ones too: least variance times work.
 
     alike: whether the others are of the same size, so that all tell the level. Where grids follow each other closely,
-    few are enough for their difference; where not, all of them.
+    few are enough for their difference; where not, all of them. Of a zero-one error before the coarsest grid's first
+    step the finer marches alone tell (`estimate._between`).
     """
     if repeats == 1:
         return 1
@@ -275,6 +276,9 @@ def _finer(repeats: int, levels: list[Level], records: list[Records], alike: boo
             parts = (np.var(rough, axis=0).mean(), np.var(sharp - rough, axis=0).mean(), np.var(sharp, axis=0).mean())
             if parts[0] > 0:
                 shares[name] = parts
+                early = recorded[(recorded > 0) & (recorded < levels[-1].stride)]
+                if name == "train_error" and metrics.SOFT in records[0].values and len(early):
+                    shares["early"] = 0.0, np.var(values[0][:, early], axis=0).max(), parts[2]
     for finer in [2**k for k in range(repeats.bit_length()) if 2**k < repeats] + [repeats]:
         rest = repeats - finer
         work, telling = finer * whole + rest * coarse, repeats if alike else rest

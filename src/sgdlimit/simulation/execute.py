@@ -6,6 +6,7 @@ import time as clock
 import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -83,6 +84,7 @@ def execute(
     seed: int,
     checkpoint: Any,
     options: dict[str, Any],
+    watch: Callable[..., None] | None = None,
 ) -> Runs:
     """Run all trials, a few at a time; the first error or Ctrl-C stops them all.
 
@@ -91,6 +93,8 @@ def execute(
     trials = whole(
         "trials", trials, least=1, most=MOST_TRIALS, why=f"it must be a whole number from 1 to {MOST_TRIALS}"
     )
+    if watch is not None and not callable(watch):
+        raise reject("watch", repr(watch), "it must be a function watch(trial, time, values), or None")
     double = single_or_double(dtype) == "float64"
     workers = _check_workers(job, trials, workers, double)
     kept = Checkpoint(checkpoint, {} if checkpoint is None else _owner(job, seed, double))
@@ -126,7 +130,8 @@ def execute(
                     done = step
                     return not halt.is_set() and step < horizon[0]
 
-                trace = run(trial, theta, job.algorithm, job.plan, keys, advanced)
+                told = None if watch is None else partial(watch, index)
+                trace = run(trial, theta, job.algorithm, job.plan, keys, advanced, told)
                 diverged(trace)
                 if kept.kept and _ended(job, trace):
                     kept.put(f"trial {index}", packed(trace))

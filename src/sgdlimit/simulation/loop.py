@@ -151,8 +151,9 @@ def run(
     plan: Plan,
     keys: Keys,
     advanced: Callable[[int], bool],
+    watch: Callable[[float, dict[str, np.ndarray]], None] | None = None,
 ) -> Trace:
-    """March one trial. `advanced(step)` is told of progress and answers whether to go on."""
+    """March one trial. `advanced(step)` is told of progress and answers whether to go on; `watch` of every record."""
     samples = 0 if isinstance(trial.data, FreshData) else int(trial.data.X.shape[0])
     span, dt = window(algorithm, samples), plan.step_time
     state = _start(algorithm, trial.data, keys.start)
@@ -173,6 +174,8 @@ def run(
                 return trace._replace(diverged=(lo * dt, hi * dt))
             if hi in record:
                 trace.recorded.append({name: value[i] for name, value in values.items()})
+                if watch is not None:
+                    watch(hi * dt, trace.recorded[-1])
         if end in keep:
             trace.kept.append({name: np.asarray(value) for name, value in snapshot_jit(trial, theta).items()})
         if not advanced(end):

@@ -58,6 +58,7 @@ def simulate(
     dtype: str = "float32",
     checkpoint: Any = None,
     workers: int | None = None,
+    watch: Callable[[int, float, dict[str, np.ndarray]], None] | None = None,
     progress: bool | None = None,
 ) -> Runs:
     """Run the algorithm at dimension d on n = δd samples, `trials` times with independent data.
@@ -72,6 +73,8 @@ def simulate(
     test_data: law of the samples of a test, where it is another than `problem.data`, as in `solve`.
     checkpoint: a file that keeps finished trials; called again after a kill, or with more trials, only those that are
         missing are run, and the result is the same to the last bit. Any other call is refused.
+    watch: called as watch(trial, time, values) with every record while the runs go on, from the thread of the trial; an
+        exception that it raises ends them all.
 
     Ctrl-C raises `sl.Interrupted`, a KeyboardInterrupt whose `result` has the finished trials; where there are none,
     those that were running, as far as all had come.
@@ -107,7 +110,7 @@ def simulate(
         options["test_data"] = test_data
     return execute(
         job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, checkpoint=checkpoint,
-        options=options,
+        options=options, watch=watch,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from . import kept
 
 KINDS = ("solve", "least_squares", "online", "simulate")
 """What can be computed at a point."""
-NOT_HERE = ("problem", "algorithm", "times", "progress", "kernels", "snapshots", "checkpoint")
+NOT_HERE = ("problem", "algorithm", "times", "progress", "kernels", "snapshots", "checkpoint", "watch")
 """Arguments of these functions that a sweep gives itself, or whose results it does not keep."""
 WITHOUT_EFFECT = ("workers",)
 """Arguments on which no number depends."""

@@ -1,0 +1,240 @@
+"""The one table of what can be chosen on the page: every field with its range, its default and its words.
+
+The page draws its controls from this table, and every request is checked against it. A value travels as text, in the
+address of the page and in every request alike.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from ..errors import reject
+
+LONGEST = 200
+"""Letters of one value."""
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+"""A number as everybody writes it: no underscores, no infinity, no other alphabets (`float` takes them all)."""
+
+When = Mapping[str, tuple[str, ...]]
+"""Fields and those of their values for which another field has a meaning; all of them must hold."""
+
+
+@final
+@dataclass(frozen=True)
+class Number:
+    """A real number within bounds; `slider` is the part of them that a slider covers."""
+
+    name: str
+    symbol: str
+    words: str
+    default: float
+    least: float
+    most: float
+    slider: tuple[float, float, float]
+    """From, to, and the step."""
+    logarithmic: bool = False
+    when: When = field(default_factory=dict)
+    kind: str = "number"
+
+    def parse(self, text: str) -> float:
+        """The number, or an InputError."""
+        why = f"it must be a number from {self.least:g} to {self.most:g}"
+        if not text.isascii() or not NUMBER.fullmatch(text):
+            raise reject(self.name, repr(text), why)
+        value = float(text)
+        if not math.isfinite(value) or not self.least <= value <= self.most:
+            raise reject(self.name, text, why)
+        return value
+
+    def spell(self, value: float) -> str:
+        """The shortest text that gives the same number."""
+        return repr(value).removesuffix(".0")
+
+
+@final
+@dataclass(frozen=True)
+class Whole:
+    """A whole number within bounds."""
+
+    name: str
+    symbol: str
+    words: str
+    default: int
+    least: int
+    most: int
+    when: When = field(default_factory=dict)
+    kind: str = "whole"
+
+    def parse(self, text: str) -> int:
+        """The number, or an InputError."""
+        why = f"it must be a whole number from {self.least} to {self.most}"
+        if not text.isascii() or not re.fullmatch(r"\d{1,12}", text) or not self.least <= int(text) <= self.most:
+            raise reject(self.name, repr(text), why)
+        return int(text)
+
+    def spell(self, value: int) -> str:
+        """Its digits."""
+        return str(value)
+
+
+@final
+@dataclass(frozen=True)
+class Choice:
+    """One of several words; `formulas` say what each stands for."""
+
+    name: str
+    symbol: str
+    words: str
+    default: str
+    options: Mapping[str, str]
+    formulas: Mapping[str, str] = field(default_factory=dict)
+    when: When = field(default_factory=dict)
+    kind: str = "choice"
+
+    def parse(self, text: str) -> str:
+        """The word, or an InputError."""
+        if text not in self.options:
+            raise reject(self.name, repr(text), f"it must be one of {', '.join(self.options)}")
+        return text
+
+    def spell(self, value: str) -> str:
+        """The word."""
+        return value
+
+
+@final
+@dataclass(frozen=True)
+class Several:
+    """Some of several words, at least one, parted by commas."""
+
+    name: str
+    symbol: str
+    words: str
+    default: tuple[str, ...]
+    options: Mapping[str, str]
+    when: When = field(default_factory=dict)
+    kind: str = "several"
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        """The words in the order of the table, or an InputError."""
+        given = text.split(",")
+        for word in given:
+            if word not in self.options:
+                raise reject(self.name, repr(word), f"it must be some of {', '.join(self.options)}, parted by commas")
+        return tuple(word for word in self.options if word in given)
+
+    def spell(self, value: tuple[str, ...]) -> str:
+        """The words, parted by commas."""
+        return ",".join(value)
+
+
+Field = Number | Whole | Choice | Several
+
+BINARY = ("logistic", "smooth_hinge", "exponential")
+"""Losses of labels ±1."""
+SIGNS = ("sign", "logit", "random_signs", "classes")
+"""Labels that are ±1."""
+UNPLANTED = ("random_signs", "noise", "classes")
+"""Labels that know no teacher."""
+DISCRETE = ("proportional", "persistent")
+"""Algorithms whose step is part of them."""
+
+PROBLEM: tuple[Field, ...] = (
+    Choice("loss", "L", "loss", "logistic",
+           {"logistic": "logistic", "square": "square", "huber": "Huber", "smooth_hinge": "smooth hinge",
+            "exponential": "exponential", "two_layer": "two-layer network"},
+           {"logistic": "log(1 + exp(−y r))", "square": "½(r − y)²", "huber": "½(r − y)², linear beyond |r − y| = 1",
+            "smooth_hinge": "s log(1 + exp((1 − y r)/s)), s = 0.2", "exponential": "exp(−y r)",
+            "two_layer": "½(Σₐ φ(rₐ) − y)²"}),
+    Choice("activation", "φ", "activation", "erf", {"erf": "erf", "tanh": "tanh"}, when={"loss": ("two_layer",)}),
+    Whole("width", "m", "units of the student", 2, 1, 4, when={"loss": ("two_layer",)}),
+    Choice("labels", "y", "labels", "sign",
+           {"sign": "sign of the teacher", "logit": "random, by log-odds", "random_signs": "random signs",
+            "linear": "linear teacher", "two_layer": "two-layer teacher", "noise": "noise alone",
+            "classes": "class of a mixture"},
+           {"sign": "sign(r* + z)", "logit": "+1 with probability 1/(1 + exp(−r* − z))", "random_signs": "±1 at random",
+            "linear": "r* + z", "two_layer": "Σₐ erf(r*ₐ) + z", "noise": "z", "classes": "+1 or −1, the class of x"}),
+    Whole("teacher_width", "k", "units of the teacher", 2, 1, 4, when={"labels": ("two_layer",)}),
+    Choice("teacher", "θ*", "teacher", "normal",
+           {"normal": "Gaussian", "rademacher": "±1", "sparse": "sparse Gaussian"},
+           {"normal": "N(0, 1)", "rademacher": "±1", "sparse": "0, or N(0, 1/ρ) with probability ρ"},
+           when={"labels": ("sign", "logit", "linear", "two_layer")}),
+    Number("density", "ρ", "non-zero share", 0.2, 0.05, 1.0, (0.05, 1.0, 0.05),
+           when={"teacher": ("sparse",), "labels": ("sign", "logit", "linear", "two_layer")}),
+    Choice("penalty", "H", "penalty", "ridge",
+           {"ridge": "ridge", "smooth_l1": "smooth ℓ₁", "quartic": "quartic", "none": "none"},
+           {"ridge": "½λ|θ|²", "smooth_l1": "λ Σ (√(θ² + s²) − s), s = 0.1", "quartic": "¼λ Σ θ⁴", "none": "0"}),
+    Choice("data", "x", "data", "iid",
+           {"iid": "iid entries", "power_law": "power-law spectrum", "mixture": "two Gaussian classes"},
+           {"iid": "N(0, 1/d)", "power_law": "variances ∝ k^−α, 8 groups", "mixture": "mean ±μ, variance 1/d"}),
+    Number("exponent", "α", "exponent of variances", 0.5, 0.0, 0.95, (0.0, 0.95, 0.05), when={"data": ("power_law",)}),
+    Number("separation", "μ", "distance of the classes", 1.0, 0.0, 5.0, (0.0, 3.0, 0.05), when={"data": ("mixture",)}),
+    Number("init", "θ⁰", "scale of the start", 0.0, 0.0, 5.0, (0.0, 2.0, 0.05)),
+)  # fmt: skip
+
+NUMBERS: tuple[Field, ...] = (
+    Number("delta", "δ", "samples per dimension", 2.0, 0.05, 20.0, (0.2, 10.0, 0.01), logarithmic=True),
+    Number("tau", "τ", "temperature", 0.5, 0.01, 10.0, (0.02, 3.0, 0.02),
+           when={"algorithm": ("sgf", "sgd", "shuffled")}),
+    Number("lam", "λ", "penalty strength", 0.1, 0.0, 100.0, (0.0, 1.0, 0.01),
+           when={"penalty": ("ridge", "smooth_l1", "quartic")}),
+    Number("sigma", "σ", "label noise", 0.5, 0.0, 10.0, (0.0, 2.0, 0.05),
+           when={"labels": ("sign", "logit", "linear", "two_layer", "noise")}),
+    Number("t_max", "t", "last time", 6.0, 0.5, 50.0, (1.0, 20.0, 0.5)),
+)  # fmt: skip
+
+ALGORITHM: tuple[Field, ...] = (
+    Choice("algorithm", "", "algorithm", "sgd",
+           {"sgd": "SGD", "shuffled": "SGD in epochs", "sgf": "stochastic gradient flow",
+            "gradient_flow": "gradient flow", "proportional": "proportional batches",
+            "persistent": "persistent batches"},
+           {"sgd": "η = τB, a fresh batch every step", "shuffled": "η = τB, reshuffled every epoch",
+            "sgf": "noise of SGD, continuous time", "gradient_flow": "no noise",
+            "proportional": "a share b of the samples, steps of Δt", "persistent": "a share b, kept for a time t_c"}),
+    Whole("batch", "B", "batch size", 4, 1, 256, when={"algorithm": ("sgd", "shuffled")}),
+    Number("batch_fraction", "b", "share of the samples", 0.3, 0.05, 1.0, (0.05, 1.0, 0.05),
+           when={"algorithm": DISCRETE}),
+    Number("correlation_time", "t_c", "correlation time", 1.0, 0.05, 50.0, (0.1, 5.0, 0.1),
+           when={"algorithm": ("persistent",)}),
+    Number("dt", "Δt", "time step", 0.05, 0.01, 0.5, (0.01, 0.2, 0.01), when={"algorithm": DISCRETE}),
+)  # fmt: skip
+
+EFFORT: tuple[Field, ...] = (
+    Choice("tol", "", "accuracy", "0.02",
+           {"0.05": "5 %", "0.02": "2 %", "0.01": "1 %", "0.005": "0.5 %"}),
+    Whole("dim", "d", "dimension of the runs", 400, 20, 4000),
+    Whole("trials", "", "runs", 5, 1, 50),
+    Whole("seed", "", "seed", 0, 0, 2**32 - 1),
+)  # fmt: skip
+
+SHOWN: tuple[Field, ...] = (
+    Several("curves", "", "curves", ("train_error", "test_error"),
+            {"train_error": "train error", "test_error": "test error", "train_loss": "train loss",
+             "test_loss": "test loss", "overlap": "overlap with the teacher", "norm": "norm of the weights"}),
+    Choice("kernel", "", "two-time kernel", "C_theta",
+           {"C_theta": "correlation of the weights", "R_theta": "response of the weights",
+            "R_ell": "response of the force"},
+           {"C_theta": "C_θ(t, t′) = E[θ(t) θ(t′)]", "R_theta": "R_θ(t, t′) = E[∂θ(t)/∂u(t′)]",
+            "R_ell": "R_ℓ(t, t′) = E[∂ℓ(t)/∂w(t′)]"}),
+    Choice("time_axis", "", "time axis", "linear", {"linear": "linear", "log": "logarithmic"}),
+    Choice("value_axis", "", "value axis", "linear", {"linear": "linear", "log": "logarithmic"}),
+)  # fmt: skip
+"""How things are drawn: no number depends on these."""
+
+GROUPS: dict[str, tuple[Field, ...]] = {
+    "Numbers": NUMBERS, "Problem": PROBLEM, "Algorithm": ALGORITHM, "Accuracy and runs": EFFORT, "Drawing": SHOWN,
+}  # fmt: skip
+FIELDS: dict[str, Field] = {f.name: f for group in GROUPS.values() for f in group}
+DRAWN_ONLY = tuple(f.name for f in SHOWN)
+OF_RUNS = ("dim", "trials", "batch")
+"""What says nothing to the theory: the limit depends on the batch through τ alone."""
+
+
+def described() -> list[dict[str, Any]]:
+    """The table in plain words, for the page."""
+    return [
+        {"group": group, "fields": [vars(f) | {"default": f.spell(f.default)} for f in fields]}  # type: ignore[arg-type]
+        for group, fields in GROUPS.items()
+    ]

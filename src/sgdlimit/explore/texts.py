@@ -1,0 +1,71 @@
+"""A view as text to keep: Python that computes and draws it, and TOML for the command line."""
+
+from typing import Any
+
+from .view import View, Words
+
+FUNCTIONS = {"erf": "erf", "tanh": "jnp.tanh"}
+IMPORTS = {"erf": "from jax.scipy.special import erf", "tanh": "import jax.numpy as jnp"}
+
+
+def python(view: View) -> str:
+    """A script: the same curves, kernels and runs to the last bit, and the picture."""
+    problem = "".join(f"    {name}={_call(value)},\n" for name, value in view.problem.items())
+    used = sorted({line for name, line in IMPORTS.items() if f"activation={FUNCTIONS[name]}" in problem})
+    lines = [
+        *used,
+        "import sgdlimit as sl",
+        "",
+        f"problem = sl.Problem(\n{problem})",
+        f"algorithm = {_call(view.algorithm)}",
+        f"theory = sl.solve(problem, algorithm, {_arguments(view.theory_options)})",
+        f"kernels = sl.solve(problem, algorithm, {_arguments(view.kernel_options)})",
+        f"runs = sl.simulate(problem, algorithm, {_arguments(view.runs_options)})",
+        "",
+        "print(theory)",
+        "print(sl.compare(runs, theory))",
+        f"sl.plot.learning_curves(runs, theory, {_arguments(_drawing(view))})",
+        f'sl.plot.kernels(kernels, "{view["kernel"]}")',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def toml(view: View) -> str:
+    """A problem file for `sgdlimit solve` and `sgdlimit simulate`."""
+    problem = "".join(f"{name} = {_value(value)}\n" for name, value in view.problem.items())
+    algorithm = "".join(f"{name} = {_value(value)}\n" for name, value in view.algorithm.items())
+    run = "".join(f"{name} = {_value(value)}\n" for name, value in (view.runs_options | view.theory_options).items())
+    about = "# sgdlimit solve view.toml --output theory.nc; sgdlimit simulate view.toml --output runs.nc"
+    return f"{about}\n[problem]\n{problem}\n[algorithm]\n{algorithm}\n[run]\n{run}"
+
+
+def _drawing(view: View) -> Words:
+    scales = {f"log_{axis}": view[f"{axis}_axis"] == "log" for axis in ("time", "value")}
+    return {"variables": list(view["curves"])} | {name: True for name, wanted in scales.items() if wanted}
+
+
+def _call(value: Any) -> str:
+    """Words as a call of the library."""
+    if not isinstance(value, dict):
+        return repr(value)
+    inside = {name: part for name, part in value.items() if name != "name"}
+    return f"sl.{value['name']}({_arguments(inside)})"
+
+
+def _arguments(words: Words) -> str:
+    return ", ".join(f"{name}={_plain(name, value)}" for name, value in words.items())
+
+
+def _plain(name: str, value: Any) -> str:
+    return FUNCTIONS[value] if name == "activation" else repr(value)
+
+
+def _value(value: Any) -> str:
+    """Words as TOML; tables are inline."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_value(part)}" for name, part in value.items()) + " }"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)

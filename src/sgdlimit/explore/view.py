@@ -1,0 +1,178 @@
+"""`View`: everything that the page shows, checked; as an address, and as words that the library builds it from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+from urllib.parse import parse_qsl, urlencode
+
+from ..errors import reject
+from .fields import BINARY, DRAWN_ONLY, FIELDS, LONGEST, OF_RUNS, SIGNS, UNPLANTED
+
+MOST_ENTRIES = 2e7
+"""Of the data matrix of one run: 80 MB, twice."""
+SNAPSHOTS = (0.25, 0.5, 1.0)
+"""When the law of the weights is shown, as shares of the last time."""
+LONGEST_QUERY = 2000
+
+Words = dict[str, Any]
+
+
+@final
+@dataclass(frozen=True)
+class View:
+    """Values of all fields; those without a meaning here have their defaults, so that equal views are equal."""
+
+    values: Mapping[str, Any]
+
+    @staticmethod
+    def read(query: str) -> "View":
+        """From the text behind the # of an address, or an InputError that names the field."""
+        if len(query) > LONGEST_QUERY:
+            raise reject("address", f"{len(query)} letters", f"it has at most {LONGEST_QUERY}")
+        given: dict[str, str] = {}
+        for name, text in parse_qsl(query, keep_blank_values=True, max_num_fields=len(FIELDS) + 1):
+            if name not in FIELDS:
+                raise reject(name, text, f"unknown field; there are {', '.join(FIELDS)}")
+            if name in given:
+                raise reject(name, text, "it is there twice; give it once")
+            if len(text) > LONGEST:
+                raise reject(name, text, f"it has {len(text)} letters; {LONGEST} are allowed")
+            given[name] = text
+        return View.of({name: FIELDS[name].parse(text) for name, text in given.items()})
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> "View":
+        """From checked values of some fields."""
+        full = {name: f.default for name, f in FIELDS.items()} | dict(values)
+        _check(full)
+        return View({name: full[name] if matters(name, full) else f.default for name, f in FIELDS.items()})
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def query(self, without: tuple[str, ...] = ()) -> str:
+        """The address, without fields at their defaults; `read` gives the same view again."""
+        said = {
+            name: f.spell(self[name])  # type: ignore[arg-type]
+            for name, f in FIELDS.items()
+            if self[name] != f.default and name not in without
+        }
+        return urlencode(said)
+
+    def theory_key(self) -> str:
+        """The same for views with the same theory."""
+        return self.query(without=DRAWN_ONLY + OF_RUNS)
+
+    def runs_key(self) -> str:
+        """The same for views with the same runs."""
+        return self.query(without=(*DRAWN_ONLY, "tol"))
+
+    def check_runs(self) -> None:
+        """Refuse runs whose data are too large for a page that should answer soon."""
+        entries = self["delta"] * self["dim"] ** 2
+        if entries > MOST_ENTRIES:
+            fits = int((MOST_ENTRIES / self["delta"]) ** 0.5) // 10 * 10
+            why = f"n = δd makes a matrix of {entries:.2g} numbers; take d ≤ {fits}, or run the Python text"
+            raise reject("dim", self["dim"], why)
+
+    @property
+    def units(self) -> int:
+        """Of the student."""
+        return self["width"] if matters("width", self.values) else 1
+
+    @property
+    def problem(self) -> Words:
+        """As in the table [problem] of a TOML file."""
+        v = self.values
+        words: Words = {"loss": self._loss(), "labels": self._labels(), "penalty": self._penalty()}
+        words["sample_ratio"] = v["delta"]
+        if v["labels"] not in UNPLANTED:
+            sparse = {"name": "SparseNormal", "density": v["density"], "scale": v["density"] ** -0.5}
+            laws = {"normal": {"name": "Normal", "scale": 1.0}, "rademacher": {"name": "Rademacher", "scale": 1.0}}
+            words["teacher"] = (laws | {"sparse": sparse})[v["teacher"]]
+        if v["labels"] == "random_signs":
+            words["noise"] = {"name": "Rademacher", "scale": 1.0}
+        elif v["labels"] != "classes":
+            words["noise"] = {"name": "Normal", "scale": v["sigma"]}
+        words["init"] = {"name": "Normal", "scale": v["init"]} if v["init"] else {"name": "Point", "value": 0.0}
+        if v["loss"] == "two_layer" or v["labels"] == "two_layer":
+            words["width"] = self.units
+            if v["labels"] not in UNPLANTED:
+                words["teacher_width"] = v["teacher_width"] if v["labels"] == "two_layer" else 1
+        if v["data"] == "power_law":
+            words["data"] = {"name": "PowerLaw", "exponent": v["exponent"]}
+        if v["data"] == "mixture":
+            words["data"] = {"name": "Mixture", "means": [v["separation"], -v["separation"]]}
+        return words
+
+    def _loss(self) -> Words:
+        names = {"logistic": "Logistic", "square": "Square", "huber": "Huber", "smooth_hinge": "SmoothHinge"}
+        names |= {"exponential": "Exponential", "two_layer": "TwoLayer"}
+        inside = {"two_layer": {"activation": self["activation"]}}
+        return {"name": names[self["loss"]], **inside.get(self["loss"], {})}
+
+    def _labels(self) -> Words:
+        return {
+            "sign": {"name": "Sign"}, "logit": {"name": "Logit"}, "random_signs": {"name": "Noise", "binary": True},
+            "linear": {"name": "Linear"}, "two_layer": {"name": "TwoLayerLabels", "activation": "erf"},
+            "noise": {"name": "Noise"}, "classes": {"name": "ByClass"},
+        }[self["labels"]]  # fmt: skip
+
+    def _penalty(self) -> Words:
+        if self["penalty"] == "none":
+            return {"name": "NoPenalty"}
+        names = {"ridge": "Ridge", "smooth_l1": "SmoothL1", "quartic": "Quartic"}
+        return {"name": names[self["penalty"]], "strength": self["lam"]}
+
+    @property
+    def algorithm(self) -> Words:
+        """As in the table [algorithm] of a TOML file."""
+        v = self.values
+        batches = {"temperature": v["tau"], "batch_size": v["batch"]}
+        fraction = {"batch_fraction": v["batch_fraction"]}
+        return {
+            "sgd": {"name": "SGD", **batches}, "shuffled": {"name": "ShuffledSGD", **batches},
+            "sgf": {"name": "SGF", "temperature": v["tau"]}, "gradient_flow": {"name": "GradientFlow"},
+            "proportional": {"name": "ProportionalSGD", **fraction},
+            "persistent": {"name": "PersistentSGD", **fraction, "correlation_time": v["correlation_time"]},
+        }[v["algorithm"]]  # fmt: skip
+
+    @property
+    def theory_options(self) -> Words:
+        """What `sl.solve` is told for the refined curves."""
+        return {"t_max": self["t_max"], "tol": float(self["tol"]), "seed": self["seed"], **self._step}
+
+    @property
+    def kernel_options(self) -> Words:
+        """What `sl.solve` is told for kernels and the law of the weights."""
+        times = [share * self["t_max"] for share in SNAPSHOTS]
+        samples = 16384 if self.units == 1 else 4096
+        return {"t_max": self["t_max"], "samples": samples, "seed": self["seed"], **self._step, "kernels": True,
+                "snapshots": times}  # fmt: skip
+
+    @property
+    def runs_options(self) -> Words:
+        """What `sl.simulate` is told."""
+        size = {"dim": self["dim"], "trials": self["trials"]}
+        return {**size, "t_max": self["t_max"], "seed": self["seed"], **self._step}
+
+    @property
+    def _step(self) -> Words:
+        """The step of algorithms that live in discrete time."""
+        return {"dt": self["dt"]} if matters("dt", self.values) else {}
+
+
+def matters(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether a field has a meaning, given the others."""
+    return all(values[other] in allowed for other, allowed in FIELDS[name].when.items())
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    """Refuse what does not go together."""
+    if values["loss"] in BINARY and values["labels"] not in SIGNS:
+        why = f"the {values['loss']} loss reads labels ±1; take {', '.join(SIGNS)}, or another loss"
+        raise reject("labels", values["labels"], why)
+    if values["data"] == "mixture" and values["labels"] != "classes":
+        raise reject("labels", values["labels"], "two Gaussian classes are labelled by their class; take classes")
+    if values["labels"] == "classes" and values["data"] != "mixture":
+        raise reject("data", values["data"], "labels by class need classes; take mixture")
