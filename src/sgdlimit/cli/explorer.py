@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from .common import command
-from .start import interruptible
+from .interrupts import interruptible
 
 
 @command("sgdlimit explore")
