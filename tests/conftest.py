@@ -2,6 +2,7 @@ import os
 import sys
 from pathlib import Path
 
+import jax
 import matplotlib
 import pytest
 
@@ -14,6 +15,19 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
 
 matplotlib.use("Agg")
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+MOST_MAPS = 30_000
+"""Regions of memory of one process; every compiled program takes some, and Linux ends a process at 65 530."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs():
+    """Forgets compiled programs between files before there are too many; those on disk are found again."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture

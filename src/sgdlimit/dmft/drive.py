@@ -68,6 +68,8 @@ class Job:
     """A projection error below this share of the curve is small."""
     kept: Checkpoint
     """What earlier stages, or an earlier process, have done."""
+    everywhere: bool = False
+    """Whether all recorded times must be known alike: under a tolerance the worst one decides."""
     max_bytes: float = math.inf
     deadline: float = math.inf
     """By `time.perf_counter`: after it no march of a batch of replicas is begun; one that runs is finished."""
@@ -136,7 +138,7 @@ def _march(job: Job, progress: bool | None) -> Marched:
         repeats = 1 if any(part.reason for part in records) else job.repeats
         each = fitting(system, job.large, job.max_bytes)
         alike = each == system.samples
-        finer = _finer(repeats, levels, records, job.steps.record, alike) if len(levels) > 1 else repeats
+        finer = _finer(job, repeats, levels, records, alike) if len(levels) > 1 else repeats
         paired = [[part] for part in records]
         for turn in range(1, finer):
             more = _more(job, system, levels, turn, size, bar)
@@ -256,7 +258,7 @@ def small(job: Job, found: Marched) -> bool:
     return True
 
 
-def _finer(repeats: int, levels: list[Level], records: list[Records], recorded: np.ndarray, alike: bool) -> int:
+def _finer(job: Job, repeats: int, levels: list[Level], records: list[Records], alike: bool) -> int:
     """Of `repeats` marches on the coarsest grid, how many go through the finer ones too: least variance times work.
 
     alike: whether the others are of the same size, so that all tell the level. Where grids follow each other closely,
@@ -276,8 +278,8 @@ def _finer(repeats: int, levels: list[Level], records: list[Records], recorded: 
             parts = (np.var(rough, axis=0).mean(), np.var(sharp - rough, axis=0).mean(), np.var(sharp, axis=0).mean())
             if parts[0] > 0:
                 shares[name] = parts
-                early = recorded[(recorded > 0) & (recorded < levels[-1].stride)]
-                if name == "train_error" and metrics.SOFT in records[0].values and len(early):
+                early = job.steps.record[(job.steps.record > 0) & (job.steps.record < levels[-1].stride)]
+                if job.everywhere and name == "train_error" and metrics.SOFT in records[0].values and len(early):
                     shares["early"] = 0.0, np.var(values[0][:, early], axis=0).max(), parts[2]
     for finer in [2**k for k in range(repeats.bit_length()) if 2**k < repeats] + [repeats]:
         rest = repeats - finer

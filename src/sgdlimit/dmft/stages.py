@@ -271,7 +271,7 @@ def one_stage(ask: Ask, work: Work, deadline: float = math.inf) -> Stage:
     job = Job(
         ask.system(work.each, steps), steps, strides, ask.seed, ask.replicas, work.repeats,
         work.large or work.each, keep, drawn,
-        PROJECTION_SHARE * ask.tol / WITHIN, ask.kept, ask.max_bytes, deadline,
+        PROJECTION_SHARE * ask.tol / WITHIN, ask.kept, ask.samples is None, ask.max_bytes, deadline,
     )  # fmt: skip
     found = drive.march(job, ask.memories(steps), ask.progress)
     labelled = estimate.label(job, found, ask.extrapolate)
