@@ -36,9 +36,6 @@ STEP_SHARE, PROJECTION_SHARE, BIAS_SHARE = 0.5, 0.5, 0.4
 """What each may have of the error that is allowed; the squares of what is left are for Monte Carlo."""
 LEAST_NOISE = 0.5
 """Monte Carlo may have this share at least: with less, halving steps once more is cheaper."""
-SETTLED = 1.2
-"""Where a step that is given errs by more than is allowed, the whole error may be this many times as large: more samples
-do not help."""
 MARGIN = 1.3
 """More samples than an estimated error asks for: it is uncertain itself."""
 DEFAULT_SAMPLES = 16384
@@ -292,9 +289,8 @@ def next_work(ask: Ask, stage: Stage) -> Work:
     step, bias, noise = (worst(ask, labelled, part) for part in ("step", "bias", "monte_carlo"))
     halvings = work.halvings
     if step > goal and (ask.dt is not None or len(stage.job.strides) == 1 or halvings == HALVINGS):
-        goal = SETTLED * step
-        if worst(ask, labelled) <= goal:
-            return work
+        if math.hypot(noise, bias) <= goal:
+            return work  # more samples do not help a step that was given
     elif ask.dt is None and len(stage.job.strides) > 1 and step > STEP_SHARE * goal:
         # each halving takes at least a quarter of what is left of two orders; at a few times the goal one will do
         more = max(1, math.ceil(math.log2(step / (STEP_SHARE * goal)) / 2 - 0.25))
