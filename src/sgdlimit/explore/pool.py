@@ -35,9 +35,9 @@ class Kind(NamedTuple):
 
 KINDS = {
     "curves": Kind(0, 30.0, False),
-    "kernels": Kind(1, 45.0, False),
+    "kernels": Kind(1, 60.0, False),
     "runs": Kind(2, 120.0, True),
-    "refined": Kind(3, 60.0, True),
+    "refined": Kind(3, 90.0, True),
 }
 
 

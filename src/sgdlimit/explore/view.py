@@ -13,6 +13,8 @@ MOST_ENTRIES = 2e7
 SNAPSHOTS = (0.25, 0.5, 1.0)
 """When the law of the weights is shown, as shares of the last time."""
 LONGEST_QUERY = 2000
+ROUGH = 0.1
+"""Tolerance of what is only looked at: rough curves and kernels."""
 
 Words = dict[str, Any]
 
@@ -147,8 +149,8 @@ class View:
         """What `sl.solve` is told for kernels and the law of the weights."""
         times = [share * self["t_max"] for share in SNAPSHOTS]
         samples = 16384 if self.units == 1 else 4096
-        return {"t_max": self["t_max"], "samples": samples, "seed": self["seed"], **self._step, "kernels": True,
-                "snapshots": times}  # fmt: skip
+        effort = {"samples": samples, "tol": ROUGH, "seed": self["seed"], **self._step}
+        return {"t_max": self["t_max"], **effort, "kernels": True, "snapshots": times}
 
     @property
     def runs_options(self) -> Words:

@@ -22,12 +22,13 @@ from ..results import Result, Runs, Solution
 from ..results.quality import ERROR
 from ..results.variables import TABLE
 from ..simulation import simulate
-from .view import View
+from .view import ROUGH, View
 
-PREVIEW = {"samples": 4096}
-SEVERAL = {"samples": 2048, "replicas": 8}
-"""What `sl.solve` is told for a rough curve, of one unit and of several, whose steps are dearer: always the same, so
-that nothing is compiled twice."""
+PREVIEW = {"samples": 4096, "replicas": 16, "tol": ROUGH, "max_seconds": 3.0}
+"""What `sl.solve` is told for a rough curve: always the same samples, so that nothing is compiled twice; steps are
+halved only where they are far too long."""
+SEVERAL = PREVIEW | {"samples": 2048, "replicas": 8}
+"""The same for several units, whose steps are dearer."""
 REFINING = 30.0
 """Seconds after which refining stops with the best there is."""
 POINTS = 200

@@ -246,12 +246,12 @@ function tell() {
   const took = `${options.samples.toLocaleString("en")} samples, ${options.steps} steps, ${seconds.toFixed(2)} s`;
   if (status === "diverged") say("bad", "diverged");
   else if (status === "unreliable") say("bad", "unreliable");
-  else if (status === "budget" || status === "tolerance missed") say("rough", status === "budget" ? "out of time: the best so far" : "tolerance missed");
   else if (stage === "preview") say("rough", `preview of ${options.samples} samples`);
+  else if (status === "budget" || status === "tolerance missed") say("rough", status === "budget" ? "out of time: the best so far" : "tolerance missed");
   else say("good", `refined to ${percent()}`);
   $("fine-print").textContent = `${stage === "refined" ? "Refined curves" : "Preview"}: ${took}.`;
   $("notice").textContent = message || checks.slice(0, 3).join("; ");
-  $("notice").hidden = status === "complete";
+  $("notice").hidden = status === "complete" || (stage === "preview" && ["budget", "tolerance missed"].includes(status));
 }
 
 function say(state, words) {
