@@ -4,6 +4,7 @@
 blocks between them. `py` blocks are for machines that a test has not: job queue and MPI are played by this one.
 """
 
+import codeop
 import importlib.util
 import re
 import shlex
@@ -145,6 +146,18 @@ def test_every_block_of_python_is_run():
     for path in PAGES:
         marked = re.findall(r"(?:```|~~~|:::)\s*(?:py|python|pycon|ipython\w*)\b", path.read_text())
         assert len(marked) == sum(kind in ("python", "py") for kind, _ in blocks(path)), path
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_blocks_can_be_pasted_into_a_prompt(path):
+    """At Python's prompt an indented block ends with an empty line."""
+    for kind, text in blocks(path):
+        waiting: list[str] = []
+        for line in [*text.splitlines(), ""] if kind == "python" else []:
+            waiting.append(line)
+            if codeop.compile_command("\n".join(waiting)) is not None:
+                waiting = []
+        assert "".join(waiting) == ""
 
 
 def test_loop_of_pytorch():
