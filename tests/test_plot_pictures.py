@@ -394,3 +394,12 @@ def test_a_legend_leaves_a_crowded_picture():
     one_of = sl.plot.learning_curves(*waves, variables="train_error", axes=mine)
     assert one_of is mine
     assert mine.get_legend().get_window_extent().y1 <= mine.bbox.y1
+
+
+def test_own_data_are_not_named_by_a_function_of_ours():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 30)) / np.sqrt(30)
+    real = sl.simulate_on_data(X, X[:, 0] + 0.1, sl.SGD(0.1), t_max=0.5, trials=2, progress=False)
+    model = sl.least_squares(square(), sl.SGD(0.1), t_max=0.5)
+    texts = [entry.get_text() for entry in sl.plot.learning_curves(real, model)[0].get_legend().get_texts()]
+    assert not any("_own_label" in text for text in texts)
