@@ -168,7 +168,7 @@ def _words(result: Result) -> dict[str, Any]:
 
 
 def _differing(results: Sequence[Result]) -> list[str]:
-    """What of the problems differs between results that all have one; a few at most. Own data are no problem to name."""
+    """What of the problems differs between results that all have one; a few at most. Own data have none to name."""
     words = [_words(result) for result in results if result.about.get("method") != "simulation on data"]
     words = [found for found in words if found]
     paths = _listed(path for found in words for path in found)
