@@ -5,7 +5,6 @@ blocks between them. `py` blocks are for machines that a test has not: job queue
 """
 
 import codeop
-import importlib.util
 import re
 import shlex
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from test_gallery import module_of
 from test_notation import NAME, find
 from typer.testing import CliRunner
 
@@ -217,12 +217,7 @@ def test_name_of_the_theory_exists(name):
 def extension(name: str):
     """A module of docs/_ext, where its own packages are installed."""
     pytest.importorskip("sphinx")
-    spec = importlib.util.spec_from_file_location(name, DOCS / "_ext" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(DOCS / "_ext" / f"{name}.py")
 
 
 def test_every_example_has_a_card_and_a_page():

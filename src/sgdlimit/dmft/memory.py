@@ -164,8 +164,9 @@ def _rows(rates: Any, factors: Any, pairs: Any, stiff: float, stamp: bytes, dtyp
     turn = np.concatenate([np.zeros_like(alone), sign * damping * np.sin(angle)], axis=1)
     # The implicit penalty damps a force within its own step, by 1 + γ·stiff, and moves what the force drives, as places
     # by speeds: pairs count their time from t_j. Both show where the step changes.
-    new = np.concatenate([np.ones_like(alone) / (1.0 + stiff * gaps), decay[:, len(alone[0]) :]], axis=1)
-    new[:, len(alone[0]) + 1 :: 2] = turn[:, len(alone[0]) + 1 :: 2]
+    first = alone.shape[1]
+    new = np.concatenate([np.ones_like(alone) / (1.0 + stiff * gaps), decay[:, first:]], axis=1)
+    new[:, first + 1 :: 2] = turn[:, first + 1 :: 2]
     decay, turn, new = (part.astype(dtype).astype(np.float64) for part in (decay, turn, new))
     partner = kept._partner
     G, grams = np.zeros((size, size)), np.zeros((len(gaps), size, size))
