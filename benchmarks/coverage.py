@@ -82,6 +82,8 @@ CASES: dict[str, tuple[sl.Problem, Any, float]] = {
     ),
     "paper": (logistic(), sl.SGD(0.2), 10.0),
 }  # fmt: skip
+FINE = dict.fromkeys(CASES, 0.0125) | {"double well": 0.025, "hot square": 0.00625}
+"""Steps of the truth."""
 COVERED = ("committee", "tanh phase retrieval", "Student-t", "hot logistic", "double well")
 
 
@@ -98,22 +100,17 @@ def at_parts(solution: sl.Solution, t_max: float) -> dict[str, tuple[np.ndarray,
 
 
 def truth(samples: int, seeds: int, cases: list[str]) -> None:
-    """Many samples, steps of a quarter of the default ones."""
+    """Many samples, steps of half to a quarter of those that a default call ends with."""
     found = json.loads(FILE.read_text()) if FILE.exists() else {}
     for case in cases:
         problem, algorithm, t_max = CASES[case]
         begin = time.perf_counter()
-        dt = 0.00625 if case in ("committee", "Student-t", "hot square") else 0.0125
         parts = [
-            at_parts(sl.solve(problem, algorithm, t_max=t_max, dt=dt, samples=samples, seed=1000 + seed), t_max)
+            at_parts(sl.solve(problem, algorithm, t_max=t_max, dt=FINE[case], samples=samples, seed=1100 + seed), t_max)
             for seed in range(seeds)
         ]
         found[case] = {
-            name: {
-                "value": np.mean([part[name][0] for part in parts], axis=0).tolist(),
-                "error": (np.sqrt(np.mean([part[name][1] ** 2 for part in parts], axis=0) / seeds)).tolist(),
-            }
-            for name in NAMES
+            name: _together(*(np.stack([part[name][i] for part in parts]) for i in (0, 1))) for name in NAMES
         }
         FILE.write_text(json.dumps(found, indent=1))
         last = {
@@ -121,6 +118,14 @@ def truth(samples: int, seeds: int, cases: list[str]) -> None:
             for name, v in found[case].items()
         }
         print(f"{case}: {time.perf_counter() - begin:.0f} s {last}", flush=True)
+
+
+def _together(values: np.ndarray, errors: np.ndarray) -> dict[str, Any]:
+    """The mean over seeds, and its error: of what the errors hold, only what differs from seed to seed averages out."""
+    count, square = len(values), np.mean(errors**2, axis=0)
+    spread = values.var(axis=0, ddof=1) if count > 1 else square
+    error = np.sqrt(np.maximum(square - spread, 0.0) + spread / count)
+    return {"value": np.mean(values, axis=0).tolist(), "error": error.tolist()}
 
 
 def deviations(case: str, seed: int) -> tuple[dict[str, np.ndarray], float, float]:
@@ -229,15 +234,15 @@ if __name__ == "__main__":
     parser.add_argument("--first-seed", type=int, default=2000, help="2000: none that a default was chosen on")
     parser.add_argument("--jobs", type=int, default=1, help="solutions at once, for coverage")
     parser.add_argument("--seconds", type=float, default=1e6, help="limit of a run of coverage")
-    parser.add_argument("--samples", type=int, default=2**19)
+    parser.add_argument("--samples", type=int, help="of the truth (2²²) or of --steps (65 536)")
     parser.add_argument("--cases", nargs="*")
     chosen = parser.parse_args()
     if chosen.truth:
-        truth(chosen.samples, chosen.seeds if chosen.seeds != 40 else 4, chosen.cases or list(CASES))
+        truth(chosen.samples or 2**22, chosen.seeds if chosen.seeds != 40 else 4, chosen.cases or list(CASES))
     elif chosen.table:
         table(chosen.cases or list(CASES))
     elif chosen.steps:
-        steps(chosen.cases or list(COVERED), chosen.samples if chosen.samples != 2**19 else 2**16)
+        steps(chosen.cases or list(COVERED), chosen.samples or 2**16)
     elif chosen.runs:
         runs(chosen.cases or list(CASES), 10)
     else:
