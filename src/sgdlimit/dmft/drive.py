@@ -59,7 +59,7 @@ class Job:
     repeats: int
     """Marches on the coarsest grid that each replica averages; on the finer ones as many as it takes."""
     large: int
-    """Samples of one march on the coarsest grid alone."""
+    """Samples of one march on the coarsest grid alone, or on all grids after the first, where none are for that."""
     snapshots: np.ndarray
     """Steps of the finest grid whose draws are kept."""
     draws_weights: bool
@@ -139,8 +139,16 @@ def _march(job: Job, progress: bool | None) -> Marched:
         each = fitting(system, job.large, job.max_bytes)
         alike = each == system.samples
         finer = _finer(job, repeats, levels, records, alike) if len(levels) > 1 else repeats
-        paired = [[part] for part in records]
-        for turn in range(1, finer):
+        paired, first = [[part] for part in records], 1
+        wider, count = replace(system, samples=each), max(1, int(repeats * system.samples / each + 0.5))
+        if finer == repeats > 1 and each > system.samples:  # nothing is left for the coarsest grid alone
+            size, more_compiling = _compiled(job, wider, levels[-1], bar)
+            compiling += more_compiling
+            more = _more(job, wider, levels, 1, size, bar)
+            if more is not None:  # the first marches have told what to do, and are few
+                system, paired, first = wider, [[part] for part in more], 2
+                repeats = finer = count
+        for turn in range(first, first + finer - 1):
             more = _more(job, system, levels, turn, size, bar)
             if more is None:
                 break  # a march that went wrong is not averaged, and no more are begun
@@ -149,12 +157,11 @@ def _march(job: Job, progress: bool | None) -> Marched:
         means = [run.mean(parts) for parts in paired]
         shift, large = {}, Large(0, 0)
         if repeats > finer:
-            wide, wanted = replace(system, samples=each), -(-(repeats - finer) * system.samples // each)
-            size, more_compiling = _compiled(job, wide, levels[-1], bar)
+            size, more_compiling = _compiled(job, wider, levels[-1], bar)
             compiling += more_compiling
             found = list(paired[-1]) if alike else []
-            for turn in range(wanted):
-                more = _more(job, wide, levels[-1:], finer + turn, size, bar)
+            for turn in range(-(-(repeats - finer) * system.samples // each)):
+                more = _more(job, wider, levels[-1:], finer + turn, size, bar)
                 if more is None:
                     break
                 found += more

@@ -151,11 +151,12 @@ def solve(
         warnings.warn(message, UnreliableWarning, stacklevel=2)
     elif status in ("tolerance missed", "budget"):
         warnings.warn(message, ToleranceWarning, stacklevel=2)
-    count, times_of = stage.work.each, job.steps.times
+    times_of = job.steps.times
     options = {
         "t_max": float(times_of[-1]), "tol": ask.tol if ask.promised else None, "dt": float(np.max(np.diff(times_of))),
         "steps": len(times_of) - 1, "grids": len(found.records), "samples": found.samples * replicas,
-        "samples_on_finer_grids": count * replicas * found.repeats, "samples_of_one_march": found.fed_back[0],
+        "samples_on_finer_grids": found.system.samples * replicas * found.repeats,
+        "samples_of_one_march": found.fed_back[0],
         "replicas": replicas, "extrapolate": extrapolate is not False and len(found.records) > 1, "response": response,
         "memory": type(found.system.memory).__name__.lower(), "functions": found.system.memory.size, "dtype": dtype,
     }  # fmt: skip

@@ -41,7 +41,7 @@ MARGIN = 1.3
 DEFAULT_SAMPLES = 16384
 """Of the first stage, times the width."""
 SMALL = 4
-"""On the coarsest grid alone so many marches of the size at hand are better than a larger one, which is compiled."""
+"""So many marches of the size at hand are better than larger ones, which are compiled."""
 MOST_SAMPLES = 2**26
 """As far as samples grow, and may be asked for."""
 FEWEST = 256
@@ -50,8 +50,8 @@ LARGEST_MARCH = 2**17
 """As far as one march grows that goes through all grids."""
 HALVINGS = 5
 """How often steps are halved where the user names none and their error is not small."""
-LARGER = (2**11, 2**14)
-"""Samples of a march on the coarsest grid alone."""
+LARGER = (2**11, 2**12, 2**13, 2**14)
+"""Samples of a march after the first."""
 STAGES = 8
 DENSE_STEPS = 288
 """Longest march (times width) that falls back on the whole past by itself: the cost grows as its cube."""
@@ -138,7 +138,7 @@ class Work(NamedTuple):
     repeats: int
     """Marches of each replica on the coarsest grid."""
     large: int = 0
-    """Samples of a march on the coarsest grid alone; none: as above."""
+    """Samples of a march on the coarsest grid alone, or after the first; none: as above."""
 
 
 class Stage(NamedTuple):
@@ -302,27 +302,27 @@ def next_work(ask: Ask, stage: Stage) -> Work:
     allowed = max(math.sqrt(max(goal**2 - shared, 0.0)), LEAST_NOISE * goal)
     samples = work.each * work.repeats
     wanted = samples * max(1.0, MARGIN * (noise / allowed) ** 2)
-    each = work.each
+    each, least = work.each, 0
     if bias > BIAS_SHARE * goal:
-        larger = 2 ** math.ceil(math.log2(bias / (BIAS_SHARE * goal)) - 0.25) * stage.found.fed_back[0]
-        if work.repeats > 1 and (not stage.found.large.repeats or larger > drive.LARGEST):
-            each = larger  # marches on the coarsest grid alone do not help
-        wanted = max(wanted, larger)
+        least = 2 ** math.ceil(math.log2(bias / (BIAS_SHARE * goal)) - 0.25) * stage.found.fed_back[0]
+        if work.repeats > 1 and least > drive.LARGEST:
+            each = least  # marches on the coarsest grid alone do not help
+        wanted = max(wanted, least)
     if halvings == work.halvings and each == work.each and wanted == samples:
         wanted *= 1.5  # each part is small enough, their sum is not
     wanted = min(wanted, MOST_SAMPLES / ask.replicas)
-    if ask.plain or (work.repeats > 1 and not stage.found.large.repeats):
-        each = 2 ** math.ceil(math.log2(max(wanted, each)))  # all through the finer grids: in one march
+    if ask.plain:
+        each = 2 ** math.ceil(math.log2(max(wanted, each)))  # all in one march
     each = fitting(stage.job.system, min(each, LARGEST_MARCH), ask.max_bytes)
     repeats = 1 if ask.plain else min(max(1, math.ceil(wanted / each)), drive.REPEATS)
     at_hand = max(each, stage.work.large)
-    few = bias <= BIAS_SHARE * goal and wanted <= (1 + SMALL) * at_hand
-    return Work(halvings, each, repeats, at_hand if few else _large(wanted))
+    few = not least and wanted <= (1 + SMALL) * at_hand
+    return Work(halvings, each, repeats, at_hand if few else max(_large(wanted), min(least, drive.LARGEST), each))
 
 
 def _large(samples: float) -> int:
-    """Of one march where a replica has so many: few sizes, since each is compiled."""
-    return max((size for size in LARGER if size <= samples), default=LARGER[0])
+    """Of one march where a replica has so many: two or three, and few sizes, since each is compiled."""
+    return max((size for size in LARGER if 2 * size <= samples), default=LARGER[0])
 
 
 def seconds_of(work: Work, stage: Stage) -> float:
@@ -332,7 +332,7 @@ def seconds_of(work: Work, stage: Stage) -> float:
 
 def _size(work: Work, stage: Stage) -> float:
     """Samples times steps, on all grids: as many marches through the finer ones as in the stage before."""
-    share = stage.found.repeats * stage.work.each / max(stage.found.samples, stage.work.each)
+    share = stage.found.repeats * stage.found.system.samples / max(stage.found.samples, stage.found.system.samples)
     grids = sum(1 / stride for stride in stage.job.strides)
     each = 1 / stage.job.strides[-1] + share * (grids - 1 / stage.job.strides[-1])
     return work.each * work.repeats * 2**work.halvings * each
