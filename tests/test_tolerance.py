@@ -69,6 +69,13 @@ def test_a_budget_returns_the_best_so_far() -> None:
     assert found.about["diagnostics"]["seconds"] < 20.0
 
 
+def test_short_memory_takes_replicas_apart() -> None:
+    chosen = {"t_max": 2.0, "tol": 5e-2}
+    one = sl.plan(RIDGE, sl.SGD(0.3), **chosen).memory
+    roomy, tight = (sl.solve(RIDGE, sl.SGD(0.3), **chosen, max_bytes=most) for most in (1e10, 1.5 * one))
+    assert off(tight, roomy) < 1e-5
+
+
 def test_a_plan_tells_what_a_tolerance_takes() -> None:
     rough, fine = (sl.plan(RIDGE, sl.SGD(0.3), t_max=2.0, tol=tol) for tol in (5e-2, 2e-3))
     assert rough.reachable

@@ -187,6 +187,13 @@ def fitting(system: System, wanted: int, max_bytes: float) -> int:
     return wanted
 
 
+def at_once(system: System, replicas: int, wanted: int, max_bytes: float) -> int:
+    """Of all replicas, as many in one call as are wanted and fit: one at least, in equal parts."""
+    while wanted > 1 and (replicas % wanted or machine.lack(bytes_of(system, wanted), max_bytes)):
+        wanted -= 1
+    return wanted
+
+
 def bytes_of(system: System, replicas: int) -> float:
     """What a march holds at most: its state, the next one, and products on the way."""
     shape = shapes_of(system)

@@ -14,7 +14,7 @@ from ..progress import Progress
 from ..results import metrics, statistics
 from ..results.checkpoint import Checkpoint
 from . import extrapolation, joint, kernels, memory, noise, planning, run
-from .checks import bytes_of, check_memory, fitting
+from .checks import at_once, bytes_of, check_memory, fitting
 from .memory import Memory, Moments
 from .planning import Level
 from .run import Records
@@ -174,7 +174,7 @@ def _march(job: Job, progress: bool | None) -> Marched:
 
 def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[int, float]:
     """Replicas in one compiled call, and the seconds that compiling took: one step, so that it is timed apart."""
-    size = planning.tile(system, job.replicas)
+    size = at_once(system, job.replicas, planning.tile(system, job.replicas), job.max_bytes)
     shape = (jax.tree.structure(system), size)
     check_memory(system, bytes_of(system, size), job.max_bytes)
     if shape in _COMPILED or held() is not None:  # with others, another program
