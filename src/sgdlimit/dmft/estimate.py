@@ -195,34 +195,39 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
     times, count = np.arange(limits["norm"].best.shape[1], dtype=float), len(limits["norm"].best)
     some = np.unique(np.linspace(0, len(times) - 1, min(SPARSE, len(times))).round().astype(int))
 
-    def seen(nodes: Nodes, order: int, at: Any, without: bool) -> dict[str, np.ndarray]:
-        """At the mean, or at the mean without the replica whose points are used: (replicas, times)."""
+    def seen(nodes: Nodes, wanted: list[tuple[int, Any, bool]]) -> list[dict[str, np.ndarray]]:
+        """At an order and times, at the mean or that without the replica whose points are used: (replicas, times)."""
         moments = {}
         for name in ("fresh_norm", "fresh_overlap", "overlap", "intercept"):
             if name in limits:
-                copies = limits[name][order][:, at].swapaxes(0, 1)
-                mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
-                moments[name] = (count * mean - copies) / (count - 1) if without else mean
+                parts = []
+                for order, at, without in wanted:
+                    copies = limits[name][order][:, at].swapaxes(0, 1)
+                    mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
+                    parts.append((count * mean - copies) / (count - 1) if without else mean)
+                moments[name] = np.concatenate(parts)
         classes = place(system.problem, moments["overlap"], moments.get("intercept"))
         second = moments["fresh_norm"], moments["fresh_overlap"]
         averages = observe(system.problem, nodes, *second, system.metrics, classes)
-        return {name: value.T for name, value in averages.items()}
+        ends = np.cumsum([len(times[at]) for _, at, _ in wanted])[:-1]
+        apart = {name: np.split(value.T, ends, axis=1) for name, value in averages.items()}
+        return [{name: parts[i] for name, parts in apart.items()} for i in range(len(wanted))]
 
     def carried(gap: np.ndarray) -> np.ndarray:
         return extrapolation.onto(gap, times[some], times)
 
-    own = _own_nodes(found)
-    value = seen(own, 0, slice(None), False)
     orders = (0, 1, 2) if not np.array_equal(limits["norm"].best, limits["norm"].plain) else (0,)
-    copies = []
-    for order in orders:
-        at_mean, left_out = (seen(own, order, some, without) for without in (False, True))
-        copies.append({name: count * at_mean[name] - (count - 1) * left_out[name] for name in value})
+    pairs = [(order, some, without) for order in orders for without in (False, True)]
+    value, *found_pairs = seen(_own_nodes(found), [(0, slice(None), False), *pairs])
+    copies = [
+        {name: count * at_mean[name] - (count - 1) * left_out[name] for name in value}
+        for at_mean, left_out in zip(found_pairs[::2], found_pairs[1::2], strict=True)
+    ]
     shift = {name: 0.0 for name in value}
     size = 2 ** int(np.log2(max(min(2 * found.samples, MOST_NODES), FEWEST_NODES)))
     if size > M:
         nodes = _more_nodes(system, size, count, seed)
-        more = seen(nodes, 0, some, False)
+        (more,) = seen(nodes, [(0, some, False)])
         shift = {name: more[name] - value[name][:, some] for name in value}
     out = {}
     for name, mean in value.items():
