@@ -11,12 +11,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
 import sgdlimit as sl
+from sgdlimit._machine import cores
+from sgdlimit._together import side_by_side
 from sgdlimit.dmft import march, memory, noise, planning, run
 from sgdlimit.dmft.data_side import Tangents
 from sgdlimit.dmft.integrator import Implicit
@@ -49,9 +52,8 @@ def one_march(problem: sl.Problem, algorithm: Any, t_max: float, dt: float, samp
 
     def go() -> Any:
         with jax.enable_x64(True), jax.default_matmul_precision("highest"), Progress("", 1.0, False) as bar:
-            return run.joined(
-                [run.along(system, start, level, none, bar, Checkpoint(None, {}), "") for start in starts]
-            )
+            tasks = [partial(run.along, system, start, level, none, bar, Checkpoint(None, {}), "") for start in starts]
+            return run.joined(side_by_side(tasks, cores()))
 
     return go
 

@@ -3,6 +3,7 @@
 The oracle is the single call. Sharing keeps every bit; one program for several problems adds up in another order.
 """
 
+import signal
 import subprocess
 import sys
 import threading
@@ -17,9 +18,10 @@ import numpy as np
 import pytest
 
 import sgdlimit as sl
+from sgdlimit import _machine as machine
 from sgdlimit import _together
 from sgdlimit._together import Dismissed, Meeting, meet, shared
-from sgdlimit.dmft import batching, joint, noise
+from sgdlimit.dmft import batching, joint, noise, run
 from sgdlimit.dmft.batching import sizes, solve_many
 
 QUICK = {"t_max": 0.4, "samples": 4096, "progress": False}
@@ -406,3 +408,50 @@ def test_batching_is_for_gpus(monkeypatch):
     list(solve_many([None] * 300, progress=False))
     assert seen[0][1] is False
     assert seen[1:] == [(100, True)] * 3
+
+
+def test_marches_of_one_solution_run_side_by_side_and_change_no_bit(monkeypatch):
+    calls, along = [], run.along
+    for cores in (1, 3):
+        monkeypatch.setattr(machine, "cores", lambda cores=cores: cores)
+        seen = set()
+        monkeypatch.setattr(run, "along", lambda *a, seen=seen: (seen.add(threading.get_ident()), along(*a))[1])
+        calls.append((sl.solve(logistic(), sl.SGD(0.2), t_max=1.0, samples=4096), len(seen)))
+        monkeypatch.setattr(run, "along", along)
+    (alone, one), (together, several) = calls
+    assert one == 1 < several
+    assert all(np.array_equal(alone[name], together[name]) for name in alone.variables)
+
+
+def test_one_that_fails_ends_those_beside_it():
+    begun = threading.Event()
+
+    def long():
+        begun.set()
+        while True:
+            _together.check()
+            time.sleep(0.01)
+
+    def fails():
+        begun.wait()
+        raise ValueError("here")
+
+    with pytest.raises(ValueError, match="here"):
+        _together.side_by_side([fails, long, long], 2)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sgdlimit")]
+
+
+def test_a_march_beside_others_meets_ctrl_c_and_memory(monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    advance = run.march.advance
+
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGINT)
+        return advance(*args)
+
+    monkeypatch.setattr(run.march, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sl.solve(logistic(), sl.SGD(0.2), t_max=1.0, samples=4096)
+    monkeypatch.setattr(run.march, "advance", advance)
+    with pytest.raises(sl.InputError, match="GiB"):
+        sl.solve(logistic(), sl.SGD(0.2), t_max=1.0, samples=4096, max_bytes=1e4)

@@ -1,4 +1,4 @@
-"""What the machine has: memory, as far as this process may take it."""
+"""What the machine has: memory and cores, as far as this process may take them."""
 
 import math
 import os
@@ -23,6 +23,13 @@ def memory() -> float:
     if hasattr(os, "sysconf"):
         known.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     return SHARE * min(known)
+
+
+def cores() -> int:
+    """That may be busy at once with work of this process; one where a device does it."""
+    if jax.default_backend() != "cpu" or len(jax.devices()) > 1:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def lack(needed: float, most: float = math.inf) -> str:

@@ -2,7 +2,7 @@
 
 A `Meeting` is held in every thread of a batch. `meet(work, key, item)` hands in an item and waits; when all threads
 wait, one of them calls `work` with all items of one key. `shared(key, make)` makes a value for all. Outside a meeting
-both are plain calls.
+both are plain calls, and there `side_by_side` is many calls at once.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, final
 
@@ -193,6 +194,32 @@ def shared(key: Callable[[], Hashable], make: Callable[[], Any]) -> Any:
     """make(); in a meeting once for every key."""
     meeting = held()
     return make() if meeting is None else meeting.share(key(), make)
+
+
+def side_by_side(tasks: Sequence[Callable[[], Any]], most: int) -> list[Any]:
+    """What all of them return, so many at once in threads; in turn inside a meeting, whose threads are busy already.
+
+    One that fails, or Ctrl-C, ends the others where they `check`. Compiled programs on a CPU use several cores badly.
+    """
+    if min(len(tasks), most) < 2 or held() is not None:
+        return [task() for task in tasks]
+    config: Any = jax.config
+    meeting, x64, precision = Meeting(joint=False), config.jax_enable_x64, config.jax_default_matmul_precision
+    meeting.expect(len(tasks))
+
+    def one(task: Callable[[], Any]) -> Any:
+        with meeting.attended(), jax.enable_x64(x64), jax.default_matmul_precision(precision):
+            meeting.check()
+            return task()
+
+    with ThreadPoolExecutor(most, "sgdlimit") as pool:
+        futures = [pool.submit(one, task) for task in tasks]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            meeting.dismiss()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def values_of(tree: Any) -> Hashable:

@@ -4,12 +4,14 @@ import math
 import time as clock
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from .._together import held, shared, values_of
+from .. import _machine as machine
+from .._together import held, shared, side_by_side, values_of
 from ..progress import Progress
 from ..results import metrics, statistics
 from ..results.checkpoint import Checkpoint
@@ -119,22 +121,17 @@ def march(job: Job, memories: list[Memory], progress: bool | None) -> Marched:
 
 def _march(job: Job, progress: bool | None) -> Marched:
     """Every replica on all grids; the coarsest once more with other functions; then what more marches there are."""
-    system, none = job.system, job.snapshots[:0]
+    system = job.system
     levels = [planning.level(job.steps.times, stride, system.memory, system.dtype) for stride in job.strides]
     steps = sum(len(level.times) for level in levels) + (job.repeats - 1) * len(levels[-1].times)
     with Progress("solve", job.replicas * steps, progress) as bar:
         bar.phase("compiling")
         size, compiling = _compiled(job, system, levels[-1], bar)
         starts = _starts(job, system, 0, size)
-        records = _all_grids(job, system, levels, 0, starts, job.snapshots, bar)
+        others = memory.shifted(system.memory) if isinstance(system.memory, Moments) else None
+        records, again = _all_grids(job, system, levels, 0, starts, job.snapshots, bar, others)
         levels = levels[: len(records)]
-        projection = None
-        if isinstance(system.memory, Moments) and records[-1].reached:
-            other = planning.level(
-                job.steps.times, job.strides[len(levels) - 1], memory.shifted(system.memory), system.dtype
-            )
-            name = _name(job, system, 0, other, 0, "shifted")
-            projection = _distance(joint.along(system, starts[0], other, none, bar, job.kept, name), records[-1])
+        projection = _distance(again, records[-1]) if again is not None and records[-1].reached else None
         repeats = 1 if any(part.reason for part in records) else job.repeats
         each = fitting(system, job.large, job.max_bytes)
         alike = each == system.samples
@@ -190,32 +187,58 @@ def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[in
 def _more(job: Job, system: System, levels: list[Level], turn: int, size: int, bar: Progress) -> list[Records] | None:
     """One more march of every replica on these grids; None where one goes wrong, or time is up."""
     try:
-        more = _all_grids(job, system, levels, turn, _starts(job, system, turn, size), job.snapshots[:0], bar)
+        more, _ = _all_grids(job, system, levels, turn, _starts(job, system, turn, size), job.snapshots[:0], bar)
     except OutOfTime:
         return None
     return None if len(more) < len(levels) or any(part.reason for part in more) else more
 
 
 def _all_grids(
-    job: Job, system: System, levels: list[Level], turn: int, starts: list[Start], keep: np.ndarray, bar: Progress
-) -> list[Records]:
-    """From fine to coarse; coarse ones that go wrong where the finest does not are left out."""
+    job: Job, system: System, levels: list[Level], turn: int, starts: list[Start], keep: np.ndarray, bar: Progress,
+    others: Moments | None = None,
+) -> tuple[list[Records], Records | None]:  # fmt: skip
+    """From fine to coarse; coarse ones that go wrong where the finest does not are left out.
+
+    With other functions, too: some of the replicas on the coarsest grid that is left.
+    """
+
+    def one(level: Level, batch: int, keep: np.ndarray, more: str = "") -> Records:
+        if clock.perf_counter() > job.deadline:
+            raise OutOfTime
+        name = _name(job, system, turn, level, batch, more)
+        return joint.along(system, starts[batch], level, keep, bar, job.kept, name)
+
+    def compared(level: Level) -> Records:
+        assert others is not None
+        return one(planning.level(job.steps.times, level.stride, others, system.dtype), 0, keep[:0], "shifted")
+
+    tasks = [
+        partial(one, level, batch, keep[: None if depth == 0 else 0])
+        for depth, level in enumerate(levels)
+        for batch in range(len(starts))
+    ]
+    if others is not None:
+        tasks.append(partial(compared, levels[-1]))
+    found = side_by_side(tasks, _workers(job, system, len(starts[0].z)))
     records: list[Records] = []
-    for depth, level in enumerate(levels):
-        parts = []
-        for batch, start in enumerate(starts):
-            if clock.perf_counter() > job.deadline:
-                raise OutOfTime
-            name = _name(job, system, turn, level, batch)
-            parts.append(joint.along(system, start, level, keep if depth == 0 else keep[:0], bar, job.kept, name))
-        here = run.joined(parts)
+    for depth in range(len(levels)):
+        here = run.joined(found[depth * len(starts) : (depth + 1) * len(starts)])
         if depth > 0 and here.reason and not records[0].reason:
             break
         records.append(here)
-    return [
-        records[0],
-        *(_softly(part, records[0], level) for part, level in zip(records[1:], levels[1:], strict=False)),
-    ]
+    again = found[-1] if others is not None else None
+    if again is not None and len(records) < len(levels):
+        again = compared(levels[len(records) - 1])
+    records[1:] = [_softly(part, records[0], level) for part, level in zip(records[1:], levels[1:], strict=False)]
+    return records, again
+
+
+def _workers(job: Job, system: System, size: int) -> int:
+    """Batches of replicas that are marched at once: as many as there are cores, and memory for."""
+    most = machine.cores()
+    while most > 1 and machine.lack(most * bytes_of(system, size), job.max_bytes):
+        most -= 1
+    return most
 
 
 def _softly(records: Records, finest: Records, level: Level) -> Records:

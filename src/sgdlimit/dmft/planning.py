@@ -181,13 +181,14 @@ def dense(times: np.ndarray) -> Dense:
 
 
 def tile(system: System, replicas: int) -> int:
-    """Replicas in one compiled call: as many as the cache holds on a CPU, all of them elsewhere."""
+    """Replicas in one compiled call: as many as the cache holds on a CPU, half of them at most, so that two cores have
+    work; all of them elsewhere."""
     if jax.default_backend() != "cpu":
         return replicas
     (g, m, _, samples), n, particles = system.shape, system.memory.size, isinstance(system.weights, Particles)
     more = (g - 1) * m * (2 * n if particles else 1)  # of further groups: a vector, or the past of particles
     size = ((n * m) ** 2 * (1 + particles) + more) * samples * 4
-    fitting = max(1, TILE // size)
+    fitting = max(1, min(TILE // size, replicas // 2))
     return max(b for b in range(1, replicas + 1) if replicas % b == 0 and b <= fitting)
 
 
