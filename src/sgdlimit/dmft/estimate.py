@@ -21,6 +21,8 @@ from .system import System
 
 FEWEST_NODES, MOST_NODES = 1024, 2**16
 """Points behind a test average in each replica: twice its samples on the coarsest grid, within these."""
+BIAS = 0.35
+"""Of one march over the standard error of 16, at ONE_MARCH samples: seen, not derived."""
 ONE_MARCH = 512
 """Samples of one march, times the width, where few are taken; where more are, M grows as the root of all."""
 NOISE = 4.0
@@ -130,12 +132,12 @@ def _between(sharp: np.ndarray, soft: np.ndarray, times: np.ndarray, stride: int
 def _bias(copies: np.ndarray, found: Marched) -> np.ndarray:
     """What a march of M samples feeds back to itself, however many are averaged: it falls as 1/M.
 
-    No spread tells it. Seen over many seeds on hard problems: a share of the standard error of 16 marches of 512
-    samples and unit of width, which is larger for particles.
+    No spread tells it. Seen over many seeds on hard problems: no more than this share of the standard error of 16
+    marches of 512 samples and unit of width.
     """
     each, marches = found.fed_back
     one = copies.std(axis=0, ddof=1) * np.sqrt(marches)
-    return found.system.weights.bias * one / 4 * np.sqrt(ONE_MARCH * found.system.problem.width / each)
+    return BIAS * one / 4 * np.sqrt(ONE_MARCH * found.system.problem.width / each)
 
 
 def _nothing(records: Records, name: str) -> Limit:

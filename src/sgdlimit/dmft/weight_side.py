@@ -11,7 +11,7 @@ A weight side gives, before a step, R_θ and the fresh pre-activation w; `advanc
 
 import abc
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -45,9 +45,6 @@ class View(NamedTuple):
 
 class WeightSide(abc.ABC):
     """How θ is marched. Every subclass is final and hashable; its state is its own."""
-
-    bias: ClassVar[float]
-    """Of one march over the standard error of 16, at 512 samples and unit of width: seen, not derived."""
 
     @abc.abstractmethod
     def init(self, system: System, start: Start) -> Any:
@@ -146,8 +143,6 @@ class LinearState(NamedTuple):
 class Linear(WeightSide):
     """h = Λ_t θ: no sampling of weights."""
 
-    bias = 0.35
-
     def init(self, system: System, start: Start) -> LinearState:
         """θ_0 = θ⁰."""
         (g, m, k, _), n = system.shape, system.memory.size
@@ -245,8 +240,6 @@ class Particles(WeightSide):
     rare and huge; the regression's error is bounded by the spread of θ itself, and none is left where h is linear. It
     corrects the response of weights with the mean slope, which stands alone along directions without noise.
     """
-
-    bias = 0.8
 
     def init(self, system: System, start: Start) -> ParticleState:
         """θ_0 = θ⁰."""
