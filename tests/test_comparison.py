@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 import sgdlimit as sl
+from sgdlimit import comparison
 from sgdlimit.results import Runs, Solution, Variable
 from sgdlimit.significance import Sample, rotation_test
 
@@ -197,3 +198,14 @@ def test_variables_are_chosen_by_name():
                          ("tain_error", "did you mean train_error\\? it has test_error, train_error")):  # fmt: skip
         with pytest.raises(sl.InputError, match=f"variables: .*{words}"):
             sl.compare(runs, theory, wrong)
+
+
+def test_next_to_a_recorded_time_little_is_interpolated():
+    """Runs are recorded at steps of their own, a little beside the times of a law in discrete time."""
+    time = np.linspace(0.0, 6.0, 8)
+    law = Solution({"train_error": Variable(("time",), np.exp(-3 * time))}, {"time": time})
+    beside, between = (
+        comparison._between(law, "train_error", time[:-1] + share * np.diff(time)) for share in (1e-3, 0.5)
+    )
+    assert np.all(beside <= 0.01 * between)
+    assert np.all(between > 0)

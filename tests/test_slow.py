@@ -136,7 +136,7 @@ def test_own_data(tmp_path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     for report in module.main(tmp_path / "own_data.png").values():
-        train = report["train_error"]
+        train = report["train_loss"]
         assert np.max(np.abs(train.second / train.first - 1)) < 0.04
 
 

@@ -76,6 +76,13 @@ def test_short_memory_takes_replicas_apart() -> None:
     assert off(tight, roomy) < 1e-5
 
 
+def test_without_a_teacher_many_marches_warn_of_nothing() -> None:
+    problem = sl.Problem(loss=sl.Square(), labels=sl.Noise(), sample_ratio=2.0, noise=sl.Normal(1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sl.solve(problem, sl.SGD(0.3), t_max=1.0, samples=2**17).status == "complete"
+
+
 def test_a_plan_tells_what_a_tolerance_takes() -> None:
     rough, fine = (sl.plan(RIDGE, sl.SGD(0.3), t_max=2.0, tol=tol) for tol in (5e-2, 2e-3))
     assert rough.reachable

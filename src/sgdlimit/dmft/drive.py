@@ -301,7 +301,7 @@ def _finer(job: Job, repeats: int, levels: list[Level], records: list[Records], 
     grids, at = [level.times for level in levels], np.arange(len(levels[0].times))[:: levels[-1].stride]
     best, least, shares = repeats, math.inf, {}
     for name in JUDGED:
-        if name in records[0].values:
+        if name in records[0].values and records[0].values[name].size:  # without a teacher there is no overlap
             values = [part.values[name].astype(np.float64) for part in records]
             sharp = extrapolation.limit(values, grids, levels[-1].times, at).best
             rough = values[-1]
