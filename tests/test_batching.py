@@ -436,8 +436,9 @@ def test_one_that_fails_ends_those_beside_it():
         begun.wait()
         raise ValueError("here")
 
-    with pytest.raises(ValueError, match="here"):
-        _together.side_by_side([fails, long, long], 2)
+    for tasks in ([fails, long, long], [long, fails, long]):
+        with pytest.raises(ValueError, match="here"):
+            _together.side_by_side(tasks, 2)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("sgdlimit")]
 
 

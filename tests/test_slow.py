@@ -1,6 +1,5 @@
 """Statistical tests that need minutes: the limits against independent simulation at growing dimension."""
 
-import importlib.util
 import math
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import assert_agrees, assert_within
+from test_gallery import module_of
 
 import sgdlimit as sl
 
@@ -129,12 +129,7 @@ def test_universality_of_logistic_regression(algorithm):
 
 def test_own_data(tmp_path):
     """Diabetes and digits: theory and SGD on the same matrix within 4 %."""
-    path = Path(__file__).parent.parent / "examples" / "own_data.py"
-    spec = importlib.util.spec_from_file_location("own_data", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = module_of(Path(__file__).parent.parent / "examples" / "own_data.py")
     for report in module.main(tmp_path / "own_data.png").values():
         train = report["train_loss"]
         assert np.max(np.abs(train.second / train.first - 1)) < 0.04

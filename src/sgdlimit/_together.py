@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, NamedTuple, final
 
@@ -215,7 +215,9 @@ def side_by_side(tasks: Sequence[Callable[[], Any]], most: int) -> list[Any]:
     with ThreadPoolExecutor(most, "sgdlimit") as pool:
         futures = [pool.submit(one, task) for task in tasks]
         try:
-            return [future.result() for future in futures]
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            failed = [future for future in futures if future in done and future.exception() is not None]
+            return [future.result() for future in failed or futures]
         except BaseException:
             meeting.dismiss()
             pool.shutdown(wait=False, cancel_futures=True)
