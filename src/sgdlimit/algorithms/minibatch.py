@@ -142,12 +142,12 @@ def _counted(rate: Any, key: Any, none: Any) -> Any:
     small = rate / parts
     factorials = jnp.asarray(LOG_FACTORIALS, small.dtype)
     mass = jnp.exp(jnp.arange(LARGEST) * jnp.log(jnp.maximum(small, 1e-30)) - small - factorials)
-    below = jnp.cumsum(mass).astype(jnp.float32)
+    steps = jnp.unstack(jnp.cumsum(mass).astype(jnp.float32))
 
     def one(i: Any, total: Any) -> Any:
         u = uniform(jax.random.fold_in(key, i), none.shape)
-        for n in range(LARGEST):
-            total = total + (u >= below[n])
+        for passed in steps:
+            total = total + (u >= passed)
         return total
 
     return jax.lax.fori_loop(0, parts.astype(jnp.int32), one, none)

@@ -284,4 +284,4 @@ def make_nodes(
     if not k:
         return Nodes(normals, z, weights, jnp.zeros((0, 0)), jnp.zeros((0, 0)))
     inverse = jnp.asarray(np.linalg.pinv(teacher, hermitian=True))
-    return Nodes(normals, z, weights, root(jnp.asarray(teacher)), inverse)
+    return Nodes(normals, z, weights, jnp.asarray(root_of(teacher)), inverse)

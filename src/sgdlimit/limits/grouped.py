@@ -16,7 +16,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from ..problem import Table
 from .curvature import edge
@@ -66,6 +65,8 @@ class _Law(NamedTuple):
 
     def at(self, ridge: float) -> float:
         """κ at z = −λ ≤ 0: the root in [λ, λ + Σps/δ]; at λ = 0 what is left of it, 0 where samples are plenty."""
+        from scipy.optimize import root_scalar  # a tenth of a second that few calls need
+
         if ridge == 0 and self.rest >= 0:
             return 0.0
 
@@ -74,7 +75,7 @@ class _Law(NamedTuple):
 
         most = ridge + float(self.share @ self.variance) / self.ratio
         least = ridge if ridge > 0 else self._least()
-        return optimize.root_scalar(miss, bracket=(least, most * (1 + 1e-12)), xtol=1e-300, rtol=1e-15).root
+        return root_scalar(miss, bracket=(least, most * (1 + 1e-12)), xtol=1e-300, rtol=1e-15).root
 
     def _least(self) -> float:
         """Below the positive root at λ = 0: Σ p κ/(κ + s) ≤ κ Σ p/s."""

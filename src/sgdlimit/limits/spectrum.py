@@ -4,7 +4,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal
 
 from ..errors import reject
 
@@ -32,6 +31,8 @@ def marchenko_pastur(sample_ratio: float, longest: float = 10.0) -> Measure:
     the theory is an entire function of x of exponential type 2t; its Chebyshev degree at precision 1e-15 is about
     sqrt(70·t·λ₊), and an N-point rule is exact to degree 2N−1. `longest` is the largest t.
     """
+    from scipy.linalg import eigh_tridiagonal
+
     if math.isinf(sample_ratio):
         return Measure(np.ones(1), np.ones(1))
     spread = 1 / sample_ratio

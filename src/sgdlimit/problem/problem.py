@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _shown
+from .._linalg import root_of
+from .._random import keys
 from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
 from ..errors import InputError, flag, instance, real, reject, traced, whole
@@ -150,11 +152,13 @@ class Problem:
         A share of the entries that differs from its law, such as no non-zero entry of a sparse teacher, is what a
         march of few samples cannot mend.
         """
+        _check_spread("init", self.init, count)
+        _check_spread("teacher", self.star, count)
         start, teacher = jax.random.split(key)
-        theta = _spread("init", self.init, start, count, self.width)
+        theta = _spread(self.init, start, count, self.width)
         if self.star is None:
             return theta
-        return np.concatenate([theta, _spread("teacher", self.star, teacher, count, self.k)], axis=1)
+        return np.concatenate([theta, _spread(self.star, teacher, count, self.k)], axis=1)
 
     def sample_noise(self, key: Any, count: int) -> jax.Array:
         """z (count,)."""
@@ -233,14 +237,18 @@ FEWEST_NONZERO = 8
 """Non-zero entries of a sparse law among the draws of one march, at least."""
 
 
-def _spread(argument: str, law: EntryLaw, key: Any, count: int, size: int) -> np.ndarray:
-    """(count, size) entries of a law: quantiles of a stratified sample in random order, or plain draws without them."""
-    if isinstance(law, Law | Point):
-        return np.asarray(law.sample(key, (count, size)), dtype=np.float64)
+def _check_spread(argument: str, law: EntryLaw | None, count: int) -> None:
+    """Refuse too few samples for the rare entries of a law."""
     if isinstance(law, SparseNormal) and law.density * count < FEWEST_NONZERO:
         few, need = law.density * count, math.ceil(FEWEST_NONZERO / law.density)
         why = f"{few:.2g} of the {count} samples of a replica would be non-zero; take at least {need} a replica"
         raise reject(f"{argument}=SparseNormal.density", law.density, why)
+
+
+def _spread(law: EntryLaw, key: Any, count: int, size: int) -> np.ndarray:
+    """(count, size) entries of a law: quantiles of a stratified sample in random order, or plain draws without them."""
+    if isinstance(law, Law | Point):
+        return np.asarray(law.sample(key, (count, size)), dtype=np.float64)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     cells = np.argsort(rng.random((size, count)), axis=1)
     u = np.clip((cells + rng.random((size, count))) / count, 1e-15, 1 - 1e-15)
@@ -261,12 +269,9 @@ def check_schedule(argument: str, schedule: Any) -> None:
 
 
 @jax.jit
-def _at_start(problem: Problem, w: Any, z: Any) -> dict[str, Any]:
-    """Whatever must be finite at t = 0; z is drawn where it is not given."""
+def _at_start(problem: Problem, w: Any, z: Any, theta: Any) -> dict[str, Any]:
+    """Whatever must be finite at t = 0."""
     r, r_star, t = w[:, : problem.width], w[:, problem.width :], jnp.zeros(())
-    noise_key, weight_key = jax.random.split(jax.random.key(0))
-    z = problem.sample_noise(noise_key, len(w)) if z is None else z
-    theta, _ = problem.sample_weights(weight_key, 256)
     values = {
         "schedule": jnp.asarray(problem.schedule(t)),
         "labels": jax.vmap(lambda b, c: fields.label(problem, b, c))(r_star, z),
@@ -288,11 +293,11 @@ def _all_at_start(asked: list[Any]) -> list[dict[str, np.ndarray]]:
 def check_start(problem: Problem, z: Any = None) -> None:
     """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z)."""
     count = 256 if z is None else len(z)
-    values, vectors = np.linalg.eigh(problem.sample_gram())
-    root = vectors * np.sqrt(np.clip(values, 0, None))
-    w = np.random.default_rng(0).standard_normal((count, problem.width + problem.k)) @ root.T
-    z = None if z is None else np.asarray(z, dtype=np.float32)
-    asked = problem, w.astype(np.float32), z
+    rng, (for_noise, for_weights) = np.random.default_rng(0), keys(0, 2)
+    w = rng.standard_normal((count, problem.width + problem.k)) @ root_of(problem.sample_gram())
+    z = problem.noise_law.spread_out(rng.random((count, 2)), for_noise) if z is None else z
+    theta = _spread(problem.init, for_weights, 256, problem.width)
+    asked = problem, *(np.asarray(part, dtype=np.float32) for part in (w, z, theta))
     found = meet(_all_at_start, lambda: ("start", shapes_of(asked)), asked)
     found = {name: found[name] for name in ("schedule", "labels", *sorted(found)) if name in found}
     for name, value in found.items():
