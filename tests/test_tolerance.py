@@ -1,12 +1,16 @@
 """A tolerance is met, or it is said why not."""
 
 import warnings
+from functools import partial
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from problems import logistic
 
 import sgdlimit as sl
+from sgdlimit.dmft import drive
 
 RIDGE = sl.Problem(
     loss=sl.Square(), penalty=sl.Ridge(0.1), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5)
@@ -74,6 +78,29 @@ def test_short_memory_takes_replicas_apart() -> None:
     one = sl.plan(RIDGE, sl.SGD(0.3), **chosen).memory
     roomy, tight = (sl.solve(RIDGE, sl.SGD(0.3), **chosen, max_bytes=most) for most in (1e10, 1.5 * one))
     assert off(tight, roomy) < 1e-5
+
+
+@pytest.mark.parametrize("stages", [0, 1])
+def test_memory_that_others_hold(stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device says so only when it is asked for: the best so far, or a word that names the remedy."""
+    march, done = drive.march, []
+
+    def crowded(*given: Any) -> Any:
+        if len(done) == stages:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1.06GiB")
+        done.append(given)
+        return march(*given)
+
+    monkeypatch.setattr(drive, "march", crowded)
+    ask = partial(sl.solve, RIDGE, sl.SGD(0.3), t_max=2.0, tol=2e-3)
+    if not stages:
+        with pytest.raises(sl.InputError, match="max_bytes"):
+            ask()
+        return
+    with pytest.warns(sl.ToleranceWarning, match="memory that is there"):
+        found = ask()
+    assert found.status == "budget"
+    assert np.all(np.isfinite(found["train_loss"]))
 
 
 def test_without_a_teacher_many_marches_warn_of_nothing() -> None:

@@ -38,6 +38,12 @@ def lack(needed: float, most: float = math.inf) -> str:
     return f"{needed / 2**30:.3g} GiB would be needed, of which {there / 2**30:.3g} are there" if needed > there else ""
 
 
+def ran_out(error: Exception) -> bool:
+    """Whether it says that memory, of the host or a device, was not there after all: others may hold it."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
+
+
 def _bytes_in(file: Path) -> float:
     try:
         return float(file.read_text())

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from .. import _machine as machine
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share
+from ..errors import reject
 from ..problem import Problem
 from ..problem.data import Table
 from ..results.checkpoint import Checkpoint
@@ -242,6 +244,13 @@ def solve(ask: Ask) -> Outcome:
             if best is None:
                 raise
             return Outcome(best, turn - 1, compiling, *_told(ask, best, "interrupted"))
+        except Exception as error:
+            if not machine.ran_out(error):
+                raise
+            if best is None:
+                why = "memory that seemed to be there is not, other work may hold it; set it, or end that work"
+                raise reject("max_bytes", f"{ask.max_bytes:.3g}, out of memory", why) from error
+            return Outcome(best, turn - 1, compiling, *_told(ask, best, "budget", "the memory that is there"))
         compiling += stage.found.compiling
         if stage.diverged:
             return Outcome(stage, turn, compiling, "complete", "")
@@ -348,7 +357,7 @@ def _within(work: Work, stage: Stage, left: float) -> Work | None:
     return None
 
 
-def _told(ask: Ask, stage: Stage, status: str) -> tuple[str, str]:
+def _told(ask: Ask, stage: Stage, status: str, limit: str = "") -> tuple[str, str]:
     """Status and message: which curve misses the tolerance, by how much, and what would help."""
     if status == "tolerance missed" and not ask.promised:
         return "complete", ""
@@ -365,7 +374,7 @@ def _told(ask: Ask, stage: Stage, status: str) -> tuple[str, str]:
     if status == "interrupted":
         return status, text
     if status == "budget":
-        return status, f"{text}; more does not fit into max_seconds = {ask.max_seconds:g}"
+        return status, f"{text}; more does not fit into {limit or f'max_seconds = {ask.max_seconds:g}'}"
     if largest == "time step" and ask.dt is not None:
         return status, f"{text}; take a smaller dt, or leave it out"
     if ask.samples is not None:

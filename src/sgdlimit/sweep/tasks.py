@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from .. import _machine as machine
 from .._fingerprint import digest
 from .._version import __version__
 from ..algorithms import Algorithm
@@ -187,8 +188,7 @@ def _call(task: Task, kind: str, options: dict[str, Any]) -> Result:
 def _told(error: Exception) -> str:
     """One line; memory by its name, whoever ran out of it."""
     text = " ".join(str(error).split())[:200]
-    short = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
-    return f"out of memory: {text}" if short else f"{type(error).__name__}: {text}"
+    return f"out of memory: {text}" if machine.ran_out(error) else f"{type(error).__name__}: {text}"
 
 
 def failed(task: Task, reason: str) -> Outcome:
