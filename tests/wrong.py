@@ -167,7 +167,7 @@ WRONG: dict[tuple[str, str], tuple[Any, ...]] = {
     ("SGF", "batch_share"): room["schedule"],
     ("SGD", "temperature"): nonnegative,
     ("SGD", "batch_size"): NO_COUNT,
-    ("SGD", "batch_share"): room["schedule"],
+    ("SGD", "batch_share"): tuple(value for value in room["schedule"] if value is not None),  # None is its default
     ("ShuffledSGD", "temperature"): nonnegative,
     ("ShuffledSGD", "batch_size"): NO_COUNT,
     ("ProportionalSGD", "batch_fraction"): fraction,

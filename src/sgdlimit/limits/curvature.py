@@ -71,12 +71,12 @@ def edge(curvatures: np.ndarray, sample_ratio: float, table: Table = IID) -> flo
     if len(table.share) == 1:
         return float(np.min(table.variance * (1 / x + y)))
     part, largest = table.share * table.variance, float(np.max(table.variance))
-    low, high = largest * y, largest * y + part.sum() / x
-    for _ in range(HALVINGS):  # the sum falls in z
-        z = (low + high) / 2
-        above = np.sum(part / (z[:, None] - table.variance * y[:, None]), axis=1) > x
-        low, high = np.where(above, z, low), np.where(above, high, z)
-    return float(np.min(high))
+    low, high = np.zeros_like(x), part.sum() / x  # of u = z − s_max y: z itself rounds where δ is large
+    for _ in range(HALVINGS):  # the sum falls in u
+        u = (low + high) / 2
+        above = np.sum(part / (u[:, None] + (largest - table.variance) * y[:, None]), axis=1) > x
+        low, high = np.where(above, u, low), np.where(above, high, u)
+    return float(np.min(largest * y + high))
 
 
 def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
