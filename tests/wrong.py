@@ -235,7 +235,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "X": NO_DATA,
         "y": ("y", np.zeros(3), np.full(8, np.inf), np.zeros((8, 2)), np.array(["a"] * 8)),
         "algorithm": (*NO_MODEL, None),
-        "binary": NO_FLAG,
+        "binary": NO_FLAG[1:],
         "loss": room["loss"][:4],
         "penalty": room["penalty"][:4],
         "trials": NO_COUNT,
