@@ -1,7 +1,9 @@
 """A tolerance is met, or it is said why not."""
 
 import warnings
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -10,7 +12,7 @@ import pytest
 from problems import logistic
 
 import sgdlimit as sl
-from sgdlimit.dmft import drive
+from sgdlimit.dmft import drive, stages
 
 RIDGE = sl.Problem(
     loss=sl.Square(), penalty=sl.Ridge(0.1), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5)
@@ -80,20 +82,40 @@ def test_short_memory_takes_replicas_apart() -> None:
     assert off(tight, roomy) < 1e-5
 
 
-@pytest.mark.parametrize("stages", [0, 1])
-def test_memory_that_others_hold(stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_work_is_begun_with_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a first small stage tells of a hot problem is uncertain: nothing is made a hundred times larger at once."""
+    made, one_stage = [], stages.one_stage
+
+    def seen(ask: Any, work: Any, *more: Any) -> Any:
+        made.append(work)
+        return one_stage(ask, work, *more)
+
+    monkeypatch.setattr(stages, "one_stage", seen)
+    hot = replace(RIDGE, penalty=sl.NoPenalty(), sample_ratio=1.2)
+    times = np.linspace(0.0, 2.0, 6)
+    found, exact = sl.solve(hot, sl.SGD(1.6), times=times, tol=2e-2), sl.least_squares(hot, sl.SGD(1.6), times=times)
+    assert found.status == "complete"
+    assert off(found, exact) < 2e-2
+    assert made[1].each * made[1].repeats == stages.GROWTH * made[0].each * made[0].repeats
+    for before, after in pairwise(made):
+        assert after.halvings <= before.halvings + stages.AT_ONCE
+        assert after.each * after.repeats <= stages.GROWTH * before.each * before.repeats
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_memory_that_others_hold(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device says so only when it is asked for: the best so far, or a word that names the remedy."""
     march, done = drive.march, []
 
     def crowded(*given: Any) -> Any:
-        if len(done) == stages:
+        if len(done) == after:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1.06GiB")
         done.append(given)
         return march(*given)
 
     monkeypatch.setattr(drive, "march", crowded)
     ask = partial(sl.solve, RIDGE, sl.SGD(0.3), t_max=2.0, tol=2e-3)
-    if not stages:
+    if not after:
         with pytest.raises(sl.InputError, match="max_bytes"):
             ask()
         return

@@ -54,7 +54,10 @@ HALVINGS = 5
 """How often steps are halved where the user names none and their error is not small."""
 LARGER = (2**11, 2**12, 2**13, 2**14)
 """Samples of a march after the first."""
-STAGES = 8
+STAGES = 12
+GROWTH, AT_ONCE = 32, 2
+"""Samples of a stage, over those of the one before, and halvings, at most: what a small stage tells of either is
+uncertain, near the largest stable temperature above all, where small marches scatter more than larger ones."""
 DENSE_STEPS = 288
 """Longest march (times width) that falls back on the whole past by itself: the cost grows as its cube."""
 WORTH = 1.5
@@ -257,7 +260,7 @@ def solve(ask: Ask) -> Outcome:
         best = stage
         if worst(ask, stage.labelled) <= ask.tol / WITHIN:
             return Outcome(stage, turn, compiling, "complete", "")
-        work = next_work(ask, stage)
+        work = _cautious(ask, next_work(ask, stage), stage)
         if work == stage.work:
             return Outcome(stage, turn, compiling, *_told(ask, stage, "tolerance missed"))
         left = begin + ask.max_seconds - clock.perf_counter()
@@ -327,6 +330,17 @@ def next_work(ask: Ask, stage: Stage) -> Work:
     at_hand = max(each, stage.work.large)
     few = not least and wanted <= (1 + SMALL) * at_hand
     return Work(halvings, each, repeats, at_hand if few else max(_large(wanted), min(least, drive.LARGEST), each))
+
+
+def _cautious(ask: Ask, work: Work, stage: Stage) -> Work:
+    """The part of a large piece of work after which to look again; with samples or steps that the user names, all."""
+    most = GROWTH * stage.work.each * stage.work.repeats
+    if ask.plain or ask.samples is not None or work.each > most:
+        return work
+    halvings = min(work.halvings, stage.work.halvings + AT_ONCE)
+    if work.each * work.repeats <= most:
+        return work._replace(halvings=halvings)
+    return Work(halvings, work.each, most // work.each, min(work.large, max(_large(most), work.each)))
 
 
 def _large(samples: float) -> int:
