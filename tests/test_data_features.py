@@ -85,6 +85,7 @@ def test_build():
         (lambda: sl.RandomFeatures(lambda x: 0.0 * x + 1, 1.0), "RandomFeatures.activation"),
         (lambda: sl.RandomFeatures(lambda x: jnp.sum(x), 1.0), "RandomFeatures.activation"),
         (lambda: sl.RandomFeatures(relu, 0.0), "RandomFeatures.ratio"),
+        (lambda: sl.RandomFeatures(relu, 1e-12).at(24), "RandomFeatures.ratio"),
         (lambda: sl.RandomFeatures(relu, 1.0, 1), "RandomFeatures.nodes"),
         (
             lambda: sl.solve(problem(sl.RandomFeatures(relu, 1.0), penalty=sl.SmoothL1(0.1)), sl.SGD(0.4), 1.0),

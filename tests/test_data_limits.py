@@ -16,7 +16,7 @@ from sgdlimit._tree import tree
 from sgdlimit.limits import volterra
 from sgdlimit.limits.curvature import edge
 from sgdlimit.limits.flow import shrink
-from sgdlimit.limits.grouped import grouped, stable_temperature_of
+from sgdlimit.limits.grouped import _Law, grouped, stable_temperature_of
 from sgdlimit.limits.spectrum import stable_temperature, stable_temperature_on
 from sgdlimit.problem import DataLaw
 
@@ -102,6 +102,16 @@ def test_stable_temperature(delta, ridge):
     rule = grouped(POWER.table(), delta, 1e5)
     by_rule = stable_temperature_on(rule.nodes, rule.weights, ridge)
     assert stable_temperature_of(POWER.table(), delta, ridge) == pytest.approx(by_rule, rel=1e-9)
+
+
+@pytest.mark.parametrize("delta", [1e-30, 1e-9, 1e-3, 0.4])
+def test_far_more_coordinates_than_samples(delta):
+    """Two groups, one of them without variance: the equation of the other has the root κ = s (p/δ − 1)."""
+    table = sl.Spectrum([0.0, 0.8], weights=[0.25, 0.75]).table()
+    variance = table.variance.max()
+    assert stable_temperature_of(table, delta, 0.0) == pytest.approx(2 / (0.75 * variance), rel=1e-9)
+    kappa = _Law(np.array([0.75]), np.array([variance]), delta).at(0.0)
+    assert kappa == pytest.approx(variance * (0.75 / delta - 1), rel=1e-12)
 
 
 @pytest.mark.parametrize("delta", [0.5, 2.0, math.inf])

@@ -51,42 +51,35 @@ class Grouped(NamedTuple):
 
 
 class _Law(NamedTuple):
-    """Silverstein's equation of groups of positive variance, κ (1 − Σp/δ + (κ/δ) Σ p/(κ + s)) = −z."""
+    """Silverstein's equation of groups of positive variance, κ (1 − (1/δ) Σ p s/(κ + s)) = −z, at any δ to rounding."""
 
     share: np.ndarray
     variance: np.ndarray
     ratio: float
     """δ."""
 
-    @property
-    def rest(self) -> float:
-        """1 − Σp/δ."""
-        return 1 - float(self.share.sum()) / self.ratio
-
     def at(self, ridge: float) -> float:
         """κ at z = −λ ≤ 0: the root in [λ, λ + Σps/δ]; at λ = 0 what is left of it, 0 where samples are plenty."""
         from scipy.optimize import root_scalar  # a tenth of a second that few calls need
 
-        if ridge == 0 and self.rest >= 0:
+        more = float(self.share.sum()) - self.ratio  # coordinates than samples
+        if ridge == 0 and more <= 0:
             return 0.0
 
         def miss(kappa: float) -> float:
-            return kappa * (self.rest + float(self.share @ (kappa / (kappa + self.variance))) / self.ratio) - ridge
+            return kappa - kappa / self.ratio * float(self.share @ (self.variance / (kappa + self.variance))) - ridge
 
         most = ridge + float(self.share @ self.variance) / self.ratio
-        least = ridge if ridge > 0 else self._least()
+        # at λ = 0 below the positive root, since Σ p κ/(κ + s) ≤ κ Σ p/s
+        least = ridge if ridge > 0 else more / float(np.sum(self.share / self.variance)) * (1 - 1e-12)
         return root_scalar(miss, bracket=(least, most * (1 + 1e-12)), xtol=1e-300, rtol=1e-15).root
-
-    def _least(self) -> float:
-        """Below the positive root at λ = 0: Σ p κ/(κ + s) ≤ κ Σ p/s."""
-        return -self.rest * self.ratio / float(np.sum(self.share / self.variance)) * (1 - 1e-12)
 
     def newton(self, z: np.ndarray, kappa: np.ndarray, turns: int) -> np.ndarray:
         """κ(z), from a guess."""
         for _ in range(turns):
-            part = kappa[..., None] / (kappa[..., None] + self.variance)
-            value = z + kappa * (self.rest + part @ self.share / self.ratio)
-            step = value / (self.rest + (part * (2 - part)) @ self.share / self.ratio)
+            part = self.variance / (kappa[..., None] + self.variance)
+            value = z + kappa * (1 - part @ self.share / self.ratio)
+            step = value / (1 - part**2 @ self.share / self.ratio)
             kappa = kappa - step
             if np.all(np.abs(step) <= CLOSE * np.abs(kappa)):
                 break

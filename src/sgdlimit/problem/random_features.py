@@ -17,6 +17,8 @@ NEGLIGIBLE = 1e-9
 """κ_*² below this share of E σ²: σ is linear up to rounding."""
 MOST_NODES = 256
 LARGEST_RATIO = 1e4
+MOST_INPUTS = 2**24
+"""Of a run."""
 
 
 class Moments(NamedTuple):
@@ -82,7 +84,11 @@ class RandomFeatures(DataLaw):
 
     def at(self, dim: int) -> FeatureMap:
         """`dim` features."""
-        return FeatureMap(*self.moments(), activation=self.activation, inputs=max(1, round(dim / self.ratio)))
+        inputs = max(1.0, dim / self.ratio)
+        if inputs > MOST_INPUTS:
+            why = f"{dim} features read {inputs:.3g} inputs, at most {MOST_INPUTS}; take a larger one, or lower dim"
+            raise reject("RandomFeatures.ratio", self.ratio, why)
+        return FeatureMap(*self.moments(), activation=self.activation, inputs=round(inputs))
 
 
 def _marchenko_pastur(ratio: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
