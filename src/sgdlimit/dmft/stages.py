@@ -333,7 +333,7 @@ def next_work(ask: Ask, stage: Stage) -> Work:
 
 
 def _cautious(ask: Ask, work: Work, stage: Stage) -> Work:
-    """The part of a large piece of work after which to look again; with samples or steps that the user names, all."""
+    """The part of a large piece of work after which to look again; all of it in one march, or of named samples."""
     most = GROWTH * stage.work.each * stage.work.repeats
     if ask.plain or ask.samples is not None or work.each > most:
         return work

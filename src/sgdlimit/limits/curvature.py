@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from .._linalg import root_of
 from .._together import mapped, meet, shapes_of, unjitted
 from ..problem import Constant, Mixture, Problem, fields
 from ..problem.data import Iid, Table
+from ..problem.problem import draws_at_start
 from ..problem.schedules import course
 
 COUNT = 1024
@@ -94,10 +94,7 @@ def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
 
 def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """(w_0, w*) and z of COUNT samples."""
-    rng = np.random.default_rng(0)
-    w = rng.standard_normal((COUNT, problem.width + problem.k)) @ root_of(problem.sample_gram())
-    z = np.asarray(problem.noise_law.spread_out(rng.random((COUNT, 2)), jax.random.key(0)), dtype=np.float64)
-    return w, z
+    return draws_at_start(problem, COUNT)
 
 
 def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top: float | None = None) -> Curvature:

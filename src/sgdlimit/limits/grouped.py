@@ -60,11 +60,10 @@ class _Law(NamedTuple):
 
     def at(self, ridge: float) -> float:
         """κ at z = −λ ≤ 0: the root in [λ, λ + Σps/δ]; at λ = 0 what is left of it, 0 where samples are plenty."""
-        from scipy.optimize import root_scalar  # a tenth of a second that few calls need
-
         more = float(self.share.sum()) - self.ratio  # coordinates than samples
         if ridge == 0 and more <= 0:
             return 0.0
+        from scipy.optimize import root_scalar  # a tenth of a second that few calls need
 
         def miss(kappa: float) -> float:
             return kappa - kappa / self.ratio * float(self.share @ (self.variance / (kappa + self.variance))) - ridge

@@ -31,10 +31,10 @@ def marchenko_pastur(sample_ratio: float, longest: float = 10.0) -> Measure:
     the theory is an entire function of x of exponential type 2t; its Chebyshev degree at precision 1e-15 is about
     sqrt(70·t·λ₊), and an N-point rule is exact to degree 2N−1. `longest` is the largest t.
     """
-    from scipy.linalg import eigh_tridiagonal
-
     if math.isinf(sample_ratio):
         return Measure(np.ones(1), np.ones(1))
+    from scipy.linalg import eigh_tridiagonal
+
     spread = 1 / sample_ratio
     degree = math.sqrt(70.0 * upper_edge(sample_ratio)) * math.sqrt(longest)
     if 32 + 0.75 * degree > MAX_NODES:

@@ -12,7 +12,6 @@ import numpy as np
 
 from .. import _shown
 from .._linalg import root_of
-from .._random import keys
 from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
 from ..errors import InputError, flag, instance, real, reject, traced, whole
@@ -290,14 +289,20 @@ def _all_at_start(asked: list[Any]) -> list[dict[str, np.ndarray]]:
     return [jax.tree.map(np.asarray, _at_start(*asked[0]))]
 
 
+def draws_at_start(problem: Problem, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(w_0, w*) and z of samples, always the same ones, on the host."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((count, problem.width + problem.k)) @ root_of(problem.sample_gram())
+    z = problem.noise_law.spread_out(rng.random((count, 2)), jax.random.key(0))
+    return w, np.asarray(z, dtype=np.float64)
+
+
 def check_start(problem: Problem, z: Any = None) -> None:
     """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z)."""
     count = 256 if z is None else len(z)
-    rng, (for_noise, for_weights) = np.random.default_rng(0), keys(0, 2)
-    w = rng.standard_normal((count, problem.width + problem.k)) @ root_of(problem.sample_gram())
-    z = problem.noise_law.spread_out(rng.random((count, 2)), for_noise) if z is None else z
-    theta = _spread(problem.init, for_weights, 256, problem.width)
-    asked = problem, *(np.asarray(part, dtype=np.float32) for part in (w, z, theta))
+    w, drawn = draws_at_start(problem, count)
+    theta = _spread(problem.init, jax.random.key(0), 256, problem.width)
+    asked = problem, *(np.asarray(part, dtype=np.float32) for part in (w, drawn if z is None else z, theta))
     found = meet(_all_at_start, lambda: ("start", shapes_of(asked)), asked)
     found = {name: found[name] for name in ("schedule", "labels", *sorted(found)) if name in found}
     for name, value in found.items():
