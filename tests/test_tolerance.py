@@ -4,6 +4,7 @@ import warnings
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -73,6 +74,26 @@ def test_a_budget_returns_the_best_so_far() -> None:
     assert found.status == "budget"
     assert np.all(np.isfinite(found["train_loss"]))
     assert found.about["diagnostics"]["seconds"] < 20.0
+
+
+@pytest.mark.parametrize(("idle", "least", "most"), [(0, 16.0, 16.0), (2**18, 1.5, 3.0)])
+def test_a_device_that_is_not_busy_takes_samples_along(
+    idle: int, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen times the samples take sixteen times as long where a machine is busy, and what is cut to fit, fits."""
+    monkeypatch.setattr(stages.machine, "idle", lambda: idle)
+    work = stages.Work(0, 1024, 1)
+    job: Any = SimpleNamespace(strides=(1, 2, 4), replicas=16)
+    found: Any = SimpleNamespace(repeats=1, system=SimpleNamespace(samples=1024), samples=1024)
+    none: Any = None
+    stage = stages.Stage(work, job, found, none, 1.0)
+    large = stages.Work(0, 1024, 16, 16384)
+    assert least <= stages.seconds_of(large, stage) <= most
+    endless = stages.Work(1, 1024, 2**16, 16384)
+    cut = stages._within(endless, stage, 40.0)
+    assert cut is not None
+    longer = cut._replace(repeats=cut.repeats + 1)
+    assert stages.seconds_of(cut, stage) <= 32.0 < stages.seconds_of(longer, stage)
 
 
 def test_short_memory_takes_replicas_apart() -> None:

@@ -12,6 +12,9 @@ SHARE = 0.7
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where a container says how much it may have (cgroup 2, cgroup 1)."""
 
+TAKEN_ALONG = 2**18
+"""Of logistic regression on an H200: 8192 samples take .040 s, 2²⁰ take .162 (`benchmarks/march.py --device`)."""
+
 
 @cache
 def memory() -> float:
@@ -30,6 +33,11 @@ def cores() -> int:
     if jax.default_backend() != "cpu" or len(jax.devices()) > 1:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def idle() -> int:
+    """Samples that a device takes along in the time that a step of a march costs it anyway; a CPU is always busy."""
+    return 0 if jax.default_backend() == "cpu" else TAKEN_ALONG
 
 
 def lack(needed: float, most: float = math.inf) -> str:

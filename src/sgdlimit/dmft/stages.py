@@ -354,17 +354,23 @@ def seconds_of(work: Work, stage: Stage) -> float:
 
 
 def _size(work: Work, stage: Stage) -> float:
-    """Samples times steps, on all grids: as many marches through the finer ones as in the stage before."""
+    """Samples times steps, on all grids: as many marches through the finer ones as in the stage before.
+
+    A device that is not busy takes as long for few samples as for more of them, march by march.
+    """
     share = stage.found.repeats * stage.found.system.samples / max(stage.found.samples, stage.found.system.samples)
     grids = sum(1 / stride for stride in stage.job.strides)
     each = 1 / stage.job.strides[-1] + share * (grids - 1 / stage.job.strides[-1])
-    return work.each * work.repeats * 2**work.halvings * each
+    marches = 1 + (work.repeats - 1) * work.each / (work.large or work.each)
+    samples = work.each * work.repeats + marches * machine.idle() / stage.job.replicas
+    return samples * 2**work.halvings * each
 
 
 def _within(work: Work, stage: Stage, left: float) -> Work | None:
     """As many marches as time allows, of the size that is wanted or of that there is; None if it is hardly more."""
     for tried in (work, stage.work._replace(halvings=work.halvings), stage.work):
-        repeats = min(int(0.8 * left / seconds_of(tried._replace(repeats=1), stage)), work.repeats)
+        one, two = (seconds_of(tried._replace(repeats=count), stage) for count in (1, 2))
+        repeats = min(1 + math.floor((0.8 * left - one) / (two - one)), work.repeats)
         done = stage.work.each * stage.work.repeats
         if repeats * tried.each >= (WORTH * done if tried.halvings == stage.work.halvings else done):
             return tried._replace(repeats=repeats)
