@@ -1,12 +1,14 @@
 """The default call, t_max and recorded times alone, on every problem of the gallery: seconds and reported error.
 
-    python benchmarks/gallery.py
+    python benchmarks/gallery.py                       # all of them
+    python benchmarks/gallery.py softmax power_law     # these
 
 The scripts of `examples/` run with their own problems; whatever they ask of `sl.solve` is replaced by the default call,
 and their simulations are cut to a few small runs.
 """
 
 import importlib.util
+import sys
 import tempfile
 import time
 import warnings
@@ -46,7 +48,7 @@ def main() -> None:
     print("| example | problem | seconds | of them compiling | reported error (two total errors) | status |")
     print("|---|---|---:|---:|---:|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for path in EXAMPLES:
+        for path in (path for path in EXAMPLES if path.stem in sys.argv[1:] or len(sys.argv) == 1):
             name = path.stem
             spec = importlib.util.spec_from_file_location(path.stem, path)
             assert spec is not None

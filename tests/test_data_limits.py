@@ -114,6 +114,30 @@ def test_far_more_coordinates_than_samples(delta):
     assert kappa == pytest.approx(variance * (0.75 / delta - 1), rel=1e-12)
 
 
+@pytest.mark.parametrize("more", [2.3e-16, 1e-12, 1e-9, 1e-5, 0.1])
+def test_hardly_more_coordinates_than_samples(more):
+    """κ vanishes like Σp − δ; the rounding of a sum of shares must not end the search for it."""
+    share, variance = np.array([0.3, 0.2, 0.5]), np.array([0.4, 1.0, 2.5])
+    law = _Law(share, variance, float(share.sum()) - more)
+    kappa, left = law.at(0.0), law.more
+    assert left > 0
+    assert float(share @ (kappa / (kappa + variance))) == pytest.approx(left, rel=1e-12)
+    assert law.at(1e-50) == pytest.approx(kappa, rel=1e-9)
+
+
+@pytest.mark.parametrize("away", [0.0, 1e-15, -1e-15, 1e-12, -1e-12])
+def test_as_many_features_as_samples(away):
+    """The peak of double descent, where the law reaches down to zero: curves are continuous there."""
+
+    def curve(ratio):
+        data = sl.RandomFeatures(jnp.tanh, ratio)
+        chosen = {"penalty": sl.Ridge(1e-3), "teacher": sl.Normal(1.0), "data": data}
+        problem = sl.Problem(loss=sl.Square(), sample_ratio=1.5 / ratio, **chosen)
+        return sl.least_squares(problem, sl.GradientFlow(), times=[0.0, 1.0, 1e3])["test_error"]
+
+    np.testing.assert_allclose(curve(1.5 * (1 + away)), curve(1.5 * (1 + 1e-7)), rtol=1e-5)
+
+
 @pytest.mark.parametrize("delta", [0.5, 2.0, math.inf])
 def test_largest_curvature(delta):
     """Alike curvatures: the largest eigenvalue of the law, from above; one group of variance s: s times that of iid."""

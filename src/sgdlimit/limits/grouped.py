@@ -13,7 +13,7 @@ are integrals over arcs in the upper half plane, which pass above the edges and 
 import math
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,27 +58,39 @@ class _Law(NamedTuple):
     ratio: float
     """δ."""
 
+    @property
+    def more(self) -> float:
+        """Coordinates than samples: Σp − δ."""
+        return float(self.share.sum()) - self.ratio
+
+    def less(self, part: Any, rest: Any) -> Any:
+        """1 − (1/δ) Σ p·part, rest = 1 − part: written so that neither a small δ nor one near Σp cancels."""
+        if self.more < self.ratio:
+            return (rest @ self.share - self.more) / self.ratio
+        return 1 - part @ self.share / self.ratio
+
     def at(self, ridge: float) -> float:
         """κ at z = −λ ≤ 0: the root in [λ, λ + Σps/δ]; at λ = 0 what is left of it, 0 where samples are plenty."""
-        more = float(self.share.sum()) - self.ratio  # coordinates than samples
-        if ridge == 0 and more <= 0:
+        if ridge == 0 and self.more <= 0:
             return 0.0
         from scipy.optimize import root_scalar  # a tenth of a second that few calls need
 
         def miss(kappa: float) -> float:
-            return kappa - kappa / self.ratio * float(self.share @ (self.variance / (kappa + self.variance))) - ridge
+            value = float(self.less(self.variance / (kappa + self.variance), kappa / (kappa + self.variance)))
+            return kappa * value - ridge if ridge > 0 else value
 
         most = ridge + float(self.share @ self.variance) / self.ratio
         # at λ = 0 below the positive root, since Σ p κ/(κ + s) ≤ κ Σ p/s
-        least = ridge if ridge > 0 else more / float(np.sum(self.share / self.variance)) * (1 - 1e-12)
-        return root_scalar(miss, bracket=(least, most * (1 + 1e-12)), xtol=1e-300, rtol=1e-15).root
+        least = ridge if ridge > 0 else self.more / float(np.sum(self.share / self.variance))
+        return root_scalar(miss, bracket=(least * (1 - 1e-12), most * (1 + 1e-12)), xtol=1e-300, rtol=1e-15).root
 
     def newton(self, z: np.ndarray, kappa: np.ndarray, turns: int) -> np.ndarray:
         """κ(z), from a guess."""
         for _ in range(turns):
-            part = self.variance / (kappa[..., None] + self.variance)
-            value = z + kappa * (1 - part @ self.share / self.ratio)
-            step = value / (1 - part**2 @ self.share / self.ratio)
+            whole = kappa[..., None] + self.variance
+            part, rest = self.variance / whole, kappa[..., None] / whole
+            value = z + kappa * self.less(part, rest)
+            step = value / self.less(part**2, rest * (1 + part))
             kappa = kappa - step
             if np.all(np.abs(step) <= CLOSE * np.abs(kappa)):
                 break
