@@ -273,6 +273,29 @@ def test_step_errors_of_particles_cover_at_the_first_of_a_coarse_grid():
         assert np.all(coarse[f"{name}_step_error"] < 30 * missed.max())
 
 
+@pytest.mark.parametrize(
+    ("scale", "dt", "status"), [(3, 0.003, "complete"), (2, 0.1, "unreliable"), (3, 0.1, "diverged")]
+)
+def test_stiff_penalties_ask_for_a_smaller_step(scale, dt, status):
+    """Too large, or of an error that is not known since twice as large ones diverge: dt is named, all is finite."""
+    problem = sl.Problem(
+        loss=sl.Huber(0.05), teacher=sl.Normal(1.0), init=sl.Normal(scale), sample_ratio=math.inf,
+        penalty=sl.Penalty(lambda x: (x**2 - 1) ** 2),
+    )  # fmt: skip
+    words = dict(t_max=1.0, dt=dt, samples=64, particles=64, replicas=2)
+    if status == "complete":
+        found = sl.online(problem, sl.SGD(0.5), **words)
+    else:
+        kind = sl.UnreliableWarning if status == "unreliable" else sl.DivergenceWarning
+        with pytest.warns(kind, match="dt"):
+            found = sl.online(problem, sl.SGD(0.5), **words)
+    assert found.status == status
+    assert all(np.all(np.isfinite(values)) for _, values in found.variables.values())
+    if status == "unreliable":  # an error as large as the curve is not said to be small
+        value, error = found.curve("norm")
+        assert np.all(error[-1] > 0.9 * value[-1])
+
+
 def test_samples_are_counted_over_all_replicas():
     problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
     few, many = (sl.online(problem, sl.SGD(0.5), t_max=1.0, samples=4096, replicas=r) for r in (2, 8))

@@ -18,7 +18,7 @@ from .._machine import lack
 from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
-from ..errors import DivergenceWarning, real, reject, seed_number, whole
+from ..errors import DivergenceWarning, UnreliableWarning, real, reject, seed_number, whole
 from ..problem import Constant, Problem, fields
 from ..problem.problem import check_start, check_tails
 from ..problem.schedules import course
@@ -101,12 +101,16 @@ def online(
             paths = march_particles(
                 problem, algorithm, nodes, t, replicas, particles, dt, knots, weight_key, path_key, bar
             )
-            marched, coarse = (Moments(Weights(*path), "") for path in paths)
+            beyond = f"θᵀθ/d beyond {BOUND:g}; where the penalty is stiff, a dt below {dt:g} mends it"
+            marched, coarse = (Moments(Weights(*path), beyond) for path in paths)
         observed = [_found(problem, nodes, part.at, extra) for part in (marched, coarse) if part is not None]
     found, reached = observed[0], len(marched.at.norm)
     status, message = _ending(problem, algorithm, t, reached, marched.failure)
-    if status != "complete":
+    if status == "diverged":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
+    elif coarse is not None and len(coarse.at.norm) < reached:
+        status, message = "unreliable", _unknown(t[len(coarse.at.norm)], dt)
+        warnings.warn(message, UnreliableWarning, stacklevel=3)
     coords = {"time": t[:reached], "student": np.arange(problem.width), "student_": np.arange(problem.width)}
     if problem.k:
         coords["teacher"] = np.arange(problem.k)
@@ -167,11 +171,18 @@ def _step_error(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
     reached = min(fine.shape[1], coarse.shape[1])
     change, unsure = over_replicas(fine[:, :reached] - coarse[:, :reached])
     error = np.hypot(change, unsure) / 3
-    error = np.concatenate([error, np.full((fine.shape[1] - reached, *error.shape[1:]), np.inf)])
+    error = np.concatenate([error, np.abs(fine[:, reached:].mean(axis=0))])  # not known: as large as the curve
     if not len(error):
         return error
     padded = np.pad(error, [(1, 1)] + [(0, 0)] * (error.ndim - 1), mode="edge")
     return np.max([padded[:-2], padded[1:-1], padded[2:]], axis=0)
+
+
+def _unknown(time: float, dt: float) -> str:
+    """Where steps twice as large go wrong, and these do not."""
+    return (
+        f"steps twice as large diverge before t = {time:.4g}: the error of dt = {dt:g} is not known; take a smaller dt"
+    )
 
 
 def _ending(problem: Problem, algorithm: Algorithm, t: np.ndarray, reached: int, failure: str) -> tuple[str, str]:
