@@ -125,6 +125,16 @@ def test_hardly_more_coordinates_than_samples(more):
     assert law.at(1e-50) == pytest.approx(kappa, rel=1e-9)
 
 
+def test_a_clock_that_runs_away_meets_no_eigenvalue_at_zero():
+    """Times beyond all scales: the rule is that of a late one, and nothing is divided by zero."""
+    table = sl.Spectrum([1.0, 0.2]).table()
+    with np.errstate(divide="raise", invalid="raise", over="raise"):
+        late, never = (grouped(table, 1.0, longest) for longest in (1e30, 1e300))
+    for rule in (late, never):
+        assert rule.weights.sum() == pytest.approx(1.0, abs=1e-12)
+        assert rule.weights @ rule.nodes == pytest.approx(0.6, rel=1e-12)
+
+
 @pytest.mark.parametrize("away", [0.0, 1e-15, -1e-15, 1e-12, -1e-12])
 def test_as_many_features_as_samples(away):
     """The peak of double descent, where the law reaches down to zero: curves are continuous there."""

@@ -94,6 +94,9 @@ def test_three_standard_errors_cover_as_three_sigma_whatever_the_replicas():
     mean, error = over_replicas(values)
     np.testing.assert_allclose(mean, values.mean(axis=0))
     np.testing.assert_allclose(error, widening(8) * stats.sem(values, axis=0))
+    with np.errstate(over="raise"):  # what diverges has a spread, too
+        _, huge = over_replicas(1e200 * values)
+    np.testing.assert_allclose(huge, 1e200 * error)
 
 
 def test_save_and_load(pair, tmp_path):

@@ -26,6 +26,8 @@ RATIO = 4.0
 """Of neighbouring cuts, at most."""
 FLAT = 4.0
 """First cut × last time: e^{−8y} on [0, 1] errs by 1e-15 at this degree."""
+TINY = 1e-250
+"""The first cut at least: below it there is nothing, and arcs would end at zero."""
 HEIGHT = 0.25
 """Of an arc over half its width: polynomials of this degree stay below 3e3 on it."""
 STEP, REACH = 0.02, 3.7
@@ -139,7 +141,7 @@ def grouped(table: Table, sample_ratio: float, longest: float = 10.0) -> Grouped
 
 def _cuts(top: float, longest: float) -> np.ndarray:
     """0, and from the scale of the last time up to the largest eigenvalue in geometric progression."""
-    first = FLAT / longest if longest > 0 else math.inf
+    first = max(FLAT / longest, TINY) if longest > 0 else math.inf
     if first >= top:
         return np.array([0.0, top])
     return np.append(0.0, np.geomspace(first, top, 1 + math.ceil(math.log(top / first) / math.log(RATIO))))

@@ -168,7 +168,8 @@ def _step_error(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
 
     The largest of neighbouring times, since the change may pass through zero.
     """
-    reached = min(fine.shape[1], coarse.shape[1])
+    sound = np.isfinite(coarse).all(axis=tuple(i for i in range(coarse.ndim) if i != 1))  # a loss may overflow
+    reached = min(fine.shape[1], int(np.argmin(np.append(sound, False))))
     change, unsure = over_replicas(fine[:, :reached] - coarse[:, :reached])
     error = np.hypot(change, unsure) / 3
     error = np.concatenate([error, np.abs(fine[:, reached:].mean(axis=0))])  # not known: as large as the curve

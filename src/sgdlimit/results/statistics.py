@@ -33,11 +33,16 @@ def widening(replicas: int) -> float:
     return float(stdtrit(replicas - 1, ndtr(3.0))) / 3.0
 
 
+HUGE = 2.0**400
+"""A power of two: dividing by it rounds nothing."""
+
+
 def over_replicas(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error of (replicas, …); replicas share nothing, so their spread is honest."""
     values = np.asarray(values, dtype=np.float64)
     count = len(values)
-    spread = values.std(axis=0, ddof=1) / math.sqrt(count)
+    unit = HUGE if np.max(np.abs(values), initial=0.0) > HUGE else 1.0  # squares of what diverges would overflow
+    spread = unit * (values / unit).std(axis=0, ddof=1) / math.sqrt(count)
     return values.mean(axis=0), widening(count) * spread
 
 
