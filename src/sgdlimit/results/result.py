@@ -6,7 +6,7 @@ The arrays are plain numpy, so that the core needs no xarray; `.dataset` builds 
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -208,8 +208,7 @@ class Solution(Result):
     def _error(self, name: str, endings: tuple[str, ...]) -> np.ndarray:
         """Root of the sum of squares of those errors that are known."""
         parts = [self.variables.get(name + ending) for ending in endings]
-        squares = [part.values**2 for part in parts if part is not None]
-        return np.sqrt(sum(squares, np.zeros(self[name].shape)))
+        return reduce(np.hypot, (part.values for part in parts if part is not None), np.zeros(self[name].shape))
 
     def copies(self, name: str) -> np.ndarray | None:
         """The replicas of a Monte Carlo variable."""
