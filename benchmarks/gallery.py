@@ -48,7 +48,7 @@ def main() -> None:
     print("| example | problem | seconds | of them compiling | reported error (two total errors) | status |")
     print("|---|---|---:|---:|---:|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for path in (path for path in EXAMPLES if path.stem in sys.argv[1:] or len(sys.argv) == 1):
+        for path in (path for path in EXAMPLES if not sys.argv[1:] or path.stem in sys.argv[1:]):
             name = path.stem
             spec = importlib.util.spec_from_file_location(path.stem, path)
             assert spec is not None

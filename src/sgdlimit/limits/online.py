@@ -101,11 +101,11 @@ def online(
             paths = march_particles(
                 problem, algorithm, nodes, t, replicas, particles, dt, knots, weight_key, path_key, bar
             )
-            beyond = f"θᵀθ/d beyond {BOUND:g}; where the penalty is stiff, a dt below {dt:g} mends it"
-            marched, coarse = (Moments(Weights(*path), beyond) for path in paths)
+            marched, coarse = (Moments(Weights(*path), "") for path in paths)
         observed = [_found(problem, nodes, part.at, extra) for part in (marched, coarse) if part is not None]
     found, reached = observed[0], len(marched.at.norm)
-    status, message = _ending(problem, algorithm, t, reached, marched.failure)
+    remedy = "" if linear else f"; where the penalty is stiff, a dt below {dt:g} mends it"
+    status, message = _ending(problem, algorithm, t, reached, marched.failure, remedy)
     if status == "diverged":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
     elif coarse is not None and len(coarse.at.norm) < reached:
@@ -186,13 +186,15 @@ def _unknown(time: float, dt: float) -> str:
     )
 
 
-def _ending(problem: Problem, algorithm: Algorithm, t: np.ndarray, reached: int, failure: str) -> tuple[str, str]:
+def _ending(
+    problem: Problem, algorithm: Algorithm, t: np.ndarray, reached: int, failure: str, remedy: str
+) -> tuple[str, str]:
     """Status and message: whether all times were reached, and whether theory says that it grows for ever."""
     tau = float(algorithm.noise_temperature)
     limit = largest_stable(problem, math.inf, algorithm=algorithm)
     if reached < len(t):
         before = t[reached - 1] if reached else 0.0
-        cause = failure or f"θᵀθ/d beyond {BOUND:g}"
+        cause = (failure or f"θᵀθ/d beyond {BOUND:g}") + remedy
         return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {t[reached]:.4g} ({cause})")
     if limit is not None and tau >= limit:
         return "diverged", f"diverged: it grows without bound, τ = {tau:g}; the largest stable temperature is {limit:g}"
