@@ -38,6 +38,30 @@ def uniform(key: Any, shape: tuple[int, ...]) -> Any:
     return ((bits >> 9).astype(jnp.float32) + 0.5).reshape(shape) * jnp.float32(2.0**-23)
 
 
+ROUNDS = 4
+"""Of the shuffle: after three, numbers half the count apart are still seen to avoid each other."""
+
+
+def even(key: Any, shape: tuple[int, ...]) -> Any:
+    """Uniform numbers in (0, 1), one in each of as many equal cells, in random order: every step has its share of them.
+
+    The order is a random bijection of the counter (odd multipliers, xor-shifts). For a count that is no power of two,
+    plain uniform numbers.
+    """
+    count = math.prod(shape)
+    bits = count.bit_length() - 1
+    if count != 2**bits or bits < 6:
+        return uniform(key, shape)
+    words = jax.random.key_data(key).astype(jnp.uint32).reshape(-1)
+    own = _hash(_hash(jax.lax.iota(jnp.uint32, 2 * ROUNDS + 1) + words[0]) ^ words[1])
+    x = jax.lax.iota(jnp.uint32, count)
+    for turn in range(ROUNDS):
+        x = (x * (own[2 * turn] | 1) + own[2 * turn + 1]) & jnp.uint32(count - 1)
+        x = x ^ (x >> ((bits + 1) // 2))
+    shift = ((own[-1] >> 9).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)
+    return jnp.minimum((x.astype(jnp.float32) + shift) / count, jnp.float32(1 - 2.0**-24)).reshape(shape)
+
+
 def normal(key: Any, shape: tuple[int, ...]) -> Any:
     """Standard normal numbers, single precision, up to 5.3."""
     return jnp.float32(math.sqrt(2.0)) * jax.lax.erf_inv(2 * uniform(key, shape) - 1)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import jax
 import jax.numpy as jnp
 
-from .._random import normal, uniform
+from .._random import even, normal
 from .._tree import settle, static, tree
 from ..errors import real, reject, whole
 from ..problem import Constant, Problem
@@ -145,7 +145,7 @@ def _counted(rate: Any, key: Any, none: Any) -> Any:
     steps = jnp.unstack(jnp.cumsum(mass).astype(jnp.float32))
 
     def one(i: Any, total: Any) -> Any:
-        u = uniform(jax.random.fold_in(key, i), none.shape)
+        u = even(jax.random.fold_in(key, i), none.shape)
         for passed in steps:
             total = total + (u >= passed)
         return total
@@ -263,7 +263,7 @@ class ShuffledSGD(MiniBatch):
     def _jumps(self, key: Any, t: Any, epoch: Any, shape: tuple[int, ...]) -> Any:
         """Jumps up to time t: one for each finished epoch, and one where the current epoch's has come."""
         whole_epochs = jnp.floor(t / epoch)
-        moment = jax.random.uniform(jax.random.fold_in(key, whole_epochs.astype(jnp.int32)), shape)
+        moment = even(jax.random.fold_in(key, whole_epochs.astype(jnp.int32)), shape)
         return whole_epochs + (moment < t / epoch - whole_epochs)
 
     def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:

@@ -135,7 +135,11 @@ def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
         raise reject("dt", f"{largest:.4g}", why)
 
 
-WORDS = {"response": ("exact", "paper"), "method": ("march", "fixed-point"), "memory": ("auto", "moments", "dense")}
+WORDS = {
+    "response": ("exact", "paper", "tangents"),
+    "method": ("march", "fixed-point"),
+    "memory": ("auto", "moments", "dense"),
+}
 
 
 def check_choices(

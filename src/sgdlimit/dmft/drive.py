@@ -199,7 +199,7 @@ def _all_grids(
 ) -> tuple[list[Records], Records | None]:  # fmt: skip
     """From fine to coarse; coarse ones that go wrong where the finest does not are left out.
 
-    With other functions, too: some of the replicas on the coarsest grid that is left.
+    With other functions, too, on the coarsest grid that is left.
     """
 
     def one(level: Level, batch: int, keep: np.ndarray, more: str = "") -> Records:
@@ -208,9 +208,9 @@ def _all_grids(
         name = _name(job, system, turn, level, batch, more)
         return joint.along(system, starts[batch], level, keep, bar, job.kept, name)
 
-    def compared(level: Level) -> Records:
+    def compared(level: Level, batch: int) -> Records:
         assert others is not None
-        return one(planning.level(job.steps.times, level.stride, others, system.dtype), 0, keep[:0], "shifted")
+        return one(planning.level(job.steps.times, level.stride, others, system.dtype), batch, keep[:0], "shifted")
 
     tasks = [
         partial(one, level, batch, keep[: None if depth == 0 else 0])
@@ -218,7 +218,7 @@ def _all_grids(
         for batch in range(len(starts))
     ]
     if others is not None:
-        tasks.append(partial(compared, levels[-1]))
+        tasks += [partial(compared, levels[-1], batch) for batch in range(len(starts))]
     found = side_by_side(tasks, _workers(job, system, len(starts[0].z)))
     records: list[Records] = []
     for depth in range(len(levels)):
@@ -226,9 +226,11 @@ def _all_grids(
         if depth > 0 and here.reason and not records[0].reason:
             break
         records.append(here)
-    again = found[-1] if others is not None else None
-    if again is not None and len(records) < len(levels):
-        again = compared(levels[len(records) - 1])
+    again = None
+    if others is not None and len(records) == len(levels):
+        again = run.joined(found[-len(starts) :])
+    elif others is not None:
+        again = run.joined([compared(levels[len(records) - 1], batch) for batch in range(len(starts))])
     records[1:] = [_softly(part, records[0], level) for part, level in zip(records[1:], levels[1:], strict=False)]
     return records, again
 
@@ -260,12 +262,12 @@ def _name(job: Job, system: System, turn: int, level: Level, batch: int, more: s
 
 
 def _distance(again: Records, records: Records) -> dict[str, np.ndarray]:
-    """Mean difference over the replicas that both have, its largest so far."""
+    """Mean difference over replicas without its own noise, its largest so far."""
     count, out = min(again.reached, records.reached), {}
     for name, values in again.values.items():
         if name not in kernels.KEPT:
-            gap = (values[:, :count] - records.values[name][: len(values), :count]).astype(np.float64)
-            out[name] = SAFETY * np.maximum.accumulate(np.abs(gap.mean(axis=0)), axis=0)
+            gap = (values[:, :count] - records.values[name][:, :count]).astype(np.float64)
+            out[name] = SAFETY * np.maximum.accumulate(statistics.without_noise(gap), axis=0)
     return out
 
 

@@ -75,7 +75,7 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
         # straight, as all that is noise: what one march has too much between two times, another takes off there
         return out.moved(extrapolation.onto(found.shift[name], grids[-1], time, straight=True))
 
-    aside = ("steepest", metrics.SOFT, *kernels.KEPT)
+    aside = (metrics.SOFT, *kernels.KEPT)
     names = [name for name in records[0].values if name not in aside]
     limits = (
         {name: at_limit(name) for name in names} if len(at) else {name: _nothing(records[0], name) for name in names}

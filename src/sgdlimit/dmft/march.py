@@ -20,8 +20,11 @@ from .weight_side import View
 
 CHUNK = 250
 """Steps in one compiled call; progress, Ctrl-C and divergence are seen between calls."""
-OPTIONS = {"xla_gpu_autotune_level": 0}
+OPTIONS: dict[str, bool | int | str] = {"xla_gpu_autotune_level": 0}
 """Products here are small: trying algorithms for each of them takes seconds and gains nothing."""
+if jax.__version_info__[:2] == (0, 10):
+    # this compiler's library for CPUs takes sums over few units for products, at several times the price
+    OPTIONS["xla_cpu_experimental_ynn_fusion_type"] = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
 
 
 class State(NamedTuple):
@@ -44,18 +47,18 @@ def _star(system: System, view: View) -> Any:
     return jnp.einsum("gab,gcb->gac", view.along, system.groups.root[:, system.problem.width :])
 
 
-def _moved(system: System, start: Start, state: State, view: View) -> Any:
-    """w_i and what moves its class: b_c + β."""
+def _shift(system: System, start: Start, state: State, view: View) -> Any:
+    """What moves the class of every sample: b_c + β, (m, M)."""
     overlap = jnp.einsum("g,gab->ab", system.groups.share, _star(system, view))
-    return moved(system.problem, place(system.problem, overlap, state.intercept), start.z, view.w)
+    return moved(system.problem, place(system.problem, overlap, state.intercept), start.z, jnp.zeros_like(view.w))
 
 
 def step(system: System, start: Start, state: State, x: Step) -> tuple[State, dict[str, Any]]:
     """Step i of data and weights, and what is recorded of it."""
     groups = system.groups
     view = system.weights.view(system, x, start, state.weights, state.data.forces)
-    w = _moved(system, start, state, view)
-    data, averages, seen = data_side.step(system, x, start, state.data, view.rho, w, view.f)
+    moves = _shift(system, start, state, view)
+    data, averages, seen = data_side.step(system, x, start, state.data, view.rho, view.w, moves, view.f)
     weights = system.weights.advance(system, x, start, state.weights, view, averages)
     intercept, star = state.intercept, _star(system, view)
     if intercept is not None:
@@ -87,7 +90,7 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
     scalars = [f"train_{name}" for name in averaged]
     if "error" in averaged and observables.error_kind(system.problem) == "zero-one":
         scalars.append(SOFT)
-    scalars += ["steepest", *(name for name, _ in system.weight_metrics)]
+    scalars += [name for name, _ in system.weight_metrics]
     out: dict[str, tuple[tuple[int, ...], Any]] = {name: ((), double) for name in scalars}
     out |= {name: ((m, m), double) for name in ("Gamma", "norm", "fresh_norm")}
     out |= {name: ((m, k), double) for name in ("overlap", "fresh_overlap")}
@@ -95,7 +98,7 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
     if g > 1:
         out |= {"norm_by_group": ((g, m, m), double), "overlap_by_group": ((g, m, k), double)}
     if system.kernels:
-        out |= {"response": ((n, m, m), double), "equal": ((m, m), double), "own": ((g, n, m, m), double)}
+        out |= {"response": ((n, m, m), double), "own": ((g, n, m, m), double)}
         out |= {"rest": ((g, m, M), system.dtype), "along": ((g, m, m + k), double)}
     return out
 
@@ -104,7 +107,7 @@ def peek(system: System, start: Start, state: State, x: Step) -> dict[str, Any]:
     """Draws of θ, θ*, r, r* and z at step i, (g, units, M) and (units, M); the state is not moved."""
     view = system.weights.view(system, x, start, state.weights, state.data.forces)
     theta, theta_star = system.weights.draw(system, start, state.weights, view)
-    r = _moved(system, start, state, view) - view.f / jnp.asarray(system.problem.sample_ratio, system.dtype)
+    r = view.w + _shift(system, start, state, view) - view.f / jnp.asarray(system.problem.sample_ratio, system.dtype)
     return {
         "theta": theta,
         "theta_star": theta_star,

@@ -33,7 +33,7 @@ MOST_STEPS = 1e6
 MOST_RECORDED = 128
 """Times that are recorded where the user names none."""
 TILE = 6 * 2**20
-"""Bytes of tangents that one compiled call holds on a CPU: more falls out of the cache."""
+"""Bytes of samples that one compiled call holds on a CPU: more falls out of the cache."""
 COMMON = 0.1
 """Steps shorter than all but this share of them, at the start or between recorded times, ask for no function."""
 PERIODS = 0.5
@@ -186,8 +186,8 @@ def tile(system: System, replicas: int) -> int:
     if jax.default_backend() != "cpu":
         return replicas
     (g, m, _, samples), n, particles = system.shape, system.memory.size, isinstance(system.weights, Particles)
-    more = (g - 1) * m * (2 * n if particles else 1)  # of further groups: a vector, or the past of particles
-    size = ((n * m) ** 2 * (1 + particles) + more) * samples * 4
+    rows = (2 + 2 * g * particles) * n * m + g * m  # moments of forces, of w, of particles and their noise
+    size = rows * samples * 4
     fitting = max(1, min(TILE // size, replicas // 2))
     return max(b for b in range(1, replicas + 1) if replicas % b == 0 and b <= fitting)
 

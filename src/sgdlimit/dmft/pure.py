@@ -10,8 +10,8 @@ from ..algorithms import Algorithm
 from ..problem import Problem
 from ..results.metrics import INTERNAL
 from . import march, memory, noise, planning
-from .data_side import Tangents
 from .integrator import Explicit, Implicit
+from .response import Regression
 from .system import Start, System, groups_of
 from .weight_side import Linear, Particles
 
@@ -38,7 +38,7 @@ def curves(
     kept = memory.Moments(memory.ladder(grid[-1], float(np.min(np.diff(grid)))), factors)
     system = System(
         problem, algorithm, groups_of(problem), samples,
-        memory=kept, weights=Linear() if linear else Particles(), tangents=Tangents(),
+        memory=kept, weights=Linear() if linear else Particles(), response=Regression(),
         rule=Explicit() if algorithm.discrete else Implicit(), dtype=dtype,
     )  # fmt: skip
     level = planning.level(grid, 1, kept, dtype)

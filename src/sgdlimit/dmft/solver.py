@@ -219,7 +219,6 @@ def checked(ask: Ask, stage: Stage) -> Quality:
         Check.most("memory", worst["projection"], 0.05, f"projection error, {found.system.memory.size} functions"),
         Check.most("time step", worst["step"], 0.05, f"what is left after {len(found.records)} grids"),
         Check.report("finite samples", worst["bias"], f"bias of marches of {found.fed_back[0]} samples"),
-        Check.report("steepest slope", np.max(found.records[0].values["steepest"], initial=0.0), "of the force"),
     ]
     return quality + further
 
@@ -305,8 +304,7 @@ def _judged(problem: Problem, names: Any, on_samples: Any, on_weights: Any) -> t
 
 def diagnose(found: Marched) -> dict[str, Any]:
     """What was met on the way, over all replicas."""
-    finest = found.records[0].values
-    out: dict[str, Any] = {"largest_slope": _number(np.max(finest["steepest"], initial=0.0))}
+    out: dict[str, Any] = {}
     if found.projection is not None and found.projection["norm"].size:
         size = np.max(np.abs(found.records[-1].values["norm"]), initial=1e-30)
         out["projection"] = _number(np.max(found.projection["norm"], initial=0.0) / size)

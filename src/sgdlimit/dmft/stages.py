@@ -22,12 +22,13 @@ from ..problem.data import Table
 from ..results.checkpoint import Checkpoint
 from . import drive, estimate, memory, planning
 from .checks import PART, Pace, bytes_of, check_draws, check_step, fitting
-from .data_side import Tangents
 from .drive import Job, Marched
 from .estimate import Labelled
 from .integrator import Explicit, Implicit
 from .memory import Memory
 from .references import Paper
+from .references.tangents import Tangents
+from .response import Regression
 from .system import System, groups_of
 from .weight_side import Linear, Particles
 
@@ -58,8 +59,6 @@ STAGES = 12
 GROWTH, AT_ONCE = 32, 2
 """Samples of a stage, over those of the one before, and halvings, at most: what a small stage tells of either is
 uncertain, near the largest stable temperature above all, where small marches scatter more than larger ones."""
-DENSE_STEPS = 288
-"""Longest march (times width) that falls back on the whole past by itself: the cost grows as its cube."""
 WORTH = 1.5
 """A stage that a budget cuts short begins only if it has so many times the samples of the one before."""
 
@@ -112,7 +111,7 @@ class Ask:
         return System(
             self.problem, self.algorithm, groups_of(self.problem, self.tested), count,
             memory=planning.dense(steps.times), weights=Linear() if self.linear else Particles(),
-            tangents=Tangents() if self.words["response"] == "exact" else Paper(),
+            response={"exact": Regression, "paper": Paper, "tangents": Tangents}[self.words["response"]](),
             rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.words["dtype"],
             metrics=self.metrics, weight_metrics=self.weight_metrics, kernels=self.kernels,
         )  # fmt: skip
@@ -123,15 +122,15 @@ class Ask:
         return self.kernels or self.snapshots is not None or bool(self.weight_metrics)
 
     def memories(self, steps: planning.Steps) -> list[Memory]:
-        """What is tried in turn: functions, twice as many, the whole past where that can be paid for."""
+        """What is tried in turn: functions, twice as many, four times as many."""
         whole_past = planning.dense(steps.times)
         if self.words["memory"] == "dense" or self.words["response"] == "paper":
             return [whole_past]
         few = planning.functions(self.problem, self.algorithm, steps.times, self.pace.slopes)
         if self.words["memory"] == "moments":
             return [few]
-        affordable = whole_past.size * self.problem.width <= DENSE_STEPS
-        return [few, memory.denser(few), *([whole_past] if affordable else [])]
+        more = memory.denser(few)
+        return [few, more, memory.denser(more)]
 
 
 class Work(NamedTuple):

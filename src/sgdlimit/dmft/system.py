@@ -77,8 +77,8 @@ class System:
     """How the past is kept: exponential moments, or all of it."""
     weights: Any = static()
     """The weight side: linear algebra for h = Λθ, particles for any other h."""
-    tangents: Any = static()
-    """How responses are found: all tangents, or the paper's processes."""
+    response: Any = static()
+    """How Γ and 𝓡 are found: by regression, or as a reference finds them."""
     rule: Rule = static()
     """How a step treats the penalty."""
     dtype: str = static(default="float32")

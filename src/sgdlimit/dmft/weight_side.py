@@ -289,9 +289,8 @@ class Particles(WeightSide):
         memory, groups, dtype, dt = system.memory, system.groups, system.dtype, step.dt.astype(system.dtype)
         kappa, gamma = averages.response.astype(dtype), averages.gamma.astype(dtype)
         remembered = jax.vmap(combine, in_axes=(None, 0))(kappa, state.past)
-        star = _teacher(system, start)
         pull = jnp.einsum("oa,gas->gos", gamma, state.theta) + remembered
-        pull = pull + jnp.einsum("ok,gks->gos", self._teacher_pull(system, averages, view, remembered, star), star)
+        pull = pull + self._start_pull(system, start, averages, view, remembered)
         size = jnp.sqrt(groups.variance / system.problem.sample_ratio).astype(dtype)[:, None, None]
         jump = size * noise.mix(start.signs[1], averages.force[None])
         jump = jax.vmap(noise.off)(self._fixed(start.coordinates), jump)
@@ -300,26 +299,25 @@ class Particles(WeightSide):
         move = jax.vmap(lambda theta, change: system.rule.move(system.problem, t, dt, theta, change))
         pull = variance * pull
         if (means := averages.push.means) is not None:
-            pull = pull + jnp.einsum("ok,gks->gos", means.astype(dtype), star)
+            pull = pull + jnp.einsum("ok,gks->gos", means.astype(dtype), _teacher(system, start))
         theta, linear = move(state.theta, jump - dt * pull)
         push = jax.vmap(lambda past, new: memory.push(step.memory, past, new))
         slopes = jax.tree.map(lambda part: jnp.mean(part, axis=-1).astype(jnp.float64), linear)
         mean = _respond(system, step, state.mean, averages, slopes.before, slopes.after)
         return ParticleState(theta, push(state.past, state.theta), push(state.noise, jump), mean)
 
-    def _teacher_pull(self, system: System, averages: Averages, view: View, remembered: Any, star: Any) -> Any:
-        """R*_i, (m, k), by Gaussian integration by parts (`eq:R_ell_star_planted`; labels may jump).
+    def _start_pull(self, system: System, start: Start, averages: Averages, view: View, remembered: Any) -> Any:
+        """What (θ⁰, θ*) pull with in every group, (g, m, M), by Gaussian integration by parts.
 
-        R* C_w(*,*) = E[ℓ w*ᵀ] − Γ C_w(i,*) − Σ_j 𝓡(i,j) C_w(j,*), with the equal-time term.
+        R C(coordinates) = E[ℓ coordinatesᵀ] − Γ E[w_i coordinatesᵀ] − Σ_j 𝓡(i,j) E[w_j coordinatesᵀ], with the
+        equal-time term (`eq:R_ell_star_planted`; labels may jump). θ⁰ has its part where Γ cannot be told from it.
         """
-        groups, m, M = system.groups, system.problem.width, system.samples
-        weight = groups.share * groups.variance
-        root = groups.root[:, m:]
-        with_star = averages.with_basis @ groups.seen[m:].T
-        now = jnp.einsum("g,gab,gcb->ac", weight, view.along, root)
-        before = jnp.einsum("g,gas,gcs->ac", weight.astype(system.dtype), remembered, star).astype(jnp.float64) / M
-        pull = (with_star - averages.gamma @ now - before) @ groups.teacher_inverse
-        return pull.astype(system.dtype)
+        groups = system.groups
+        before = jnp.einsum("gas,gbs->gab", remembered, start.coordinates).astype(jnp.float64) / system.samples
+        left = averages.with_basis - averages.gamma @ _known(system, view.along) - _known(system, before)
+        size = jnp.sqrt(groups.share * groups.variance)[:, None, None]
+        pull = jnp.einsum("ab,gbc->gac", left, groups.across) / jnp.where(size > 0, size, 1.0)
+        return jnp.einsum("gab,gbs->gas", pull.astype(system.dtype), start.coordinates)
 
     def _fixed(self, coordinates: Any) -> Any:
         """What new noise is orthogonal to: (θ⁰, θ*) and 1, made orthonormal."""

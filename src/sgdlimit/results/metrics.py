@@ -13,7 +13,7 @@ from .variables import reserved
 
 SOFT = "soft_error"
 """The softened zero-one error, which tells how grids differ."""
-INTERNAL = ("steepest", SOFT, "fresh_norm", "fresh_overlap", "own", "rest", "along", "response", "equal")
+INTERNAL = (SOFT, "fresh_norm", "fresh_overlap", "own", "rest", "along", "response")
 """Recorded by the march, not for users."""
 
 

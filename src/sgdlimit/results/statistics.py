@@ -56,3 +56,9 @@ def variables(name: str, dims: tuple[str, ...], estimate: Estimate) -> dict[str,
         replicas = np.asarray(estimate.replicas, dtype=np.float64)
         out[f"{name}_replicas"] = Variable(("replica", *dims), replicas)
     return out
+
+
+def without_noise(gap: np.ndarray) -> np.ndarray:
+    """Size of the mean of differences (replicas, …): the square of its own noise is taken off, but never most of it."""
+    mean = gap.mean(axis=0) ** 2
+    return np.sqrt(np.maximum(mean - gap.var(axis=0, ddof=1) / len(gap), mean / 4))

@@ -1,12 +1,15 @@
 """The paper's own processes for the response R_ℓ: ρ_ℓ, D_ℓ, D_r (`eq:dmft_disc_process`), kept as a reference."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
+import jax
 import jax.numpy as jnp
 
-from ..data_side import Local
-from ..system import Step, System
+from ...problem import fields
+from ..response import Answer, Local, Response
+from ..system import Start, Step, System
+from .tangents import slopes
 
 
 class Processes(NamedTuple):
@@ -21,16 +24,23 @@ class Processes(NamedTuple):
     portion: Any
 
 
+def _bends(system: System, step: Step, start: Start, here: Local) -> Any:
+    """∇²ℓ of every sample, (m, m, m, M)."""
+
+    def one(r: Any, r_star: Any, z: Any) -> Any:
+        return fields.force_rr(system.problem, step.t.astype(system.dtype), r, r_star, z)
+
+    return jax.vmap(one, in_axes=(-1, -1, 0), out_axes=-1)(here.r, start.r_star, start.z).astype(system.dtype)
+
+
 @final
 @dataclass(frozen=True)
-class Paper:
+class Paper(Response):
     """R_ℓ = E[ρ_ℓ] + sqrt(τδ) E[D_ℓ] (`eq:R_ell`, `eq:R_ell_planted`, `eq:dmft_disc_func`), discretised. Memory K²M.
 
     In place of `Tangents`, with the whole past kept and Gaussian increments. With a teacher, ℓ and its derivatives see
     r* as well.
     """
-
-    bends: ClassVar[bool] = True
 
     def init(self, system: System) -> Processes:
         """Zeros."""
@@ -46,8 +56,11 @@ class Paper:
             jnp.ones(rows, dtype),
         )
 
-    def step(self, system: System, step: Step, state: Processes, rho: Any, here: Local) -> tuple[Any, Processes]:
-        """𝓡(i, j) = γ_j R_ℓ(i, j), (rows, m, m), and the processes with row i written."""
+    def step(
+        self, system: System, step: Step, start: Start, state: Processes, rho: Any, here: Local
+    ) -> tuple[Answer, Processes]:
+        """Γ_i and 𝓡(i, j) = γ_j R_ℓ(i, j), (rows, m, m), and the processes with row i written."""
+        slope, bend = slopes(system, step, start, here), _bends(system, step, start, here)
         algorithm, dtype = system.algorithm, state.rho.dtype
         delta = jnp.asarray(system.problem.sample_ratio, dtype)
         tau = jnp.asarray(algorithm.noise_temperature, dtype)
@@ -60,15 +73,16 @@ class Paper:
         D_r = D_r - jnp.sqrt(tau / delta) * jnp.einsum("jac,jcs->jas", R, state.force)
         bracket = -jnp.einsum("kac,kjcbs->jabs", R, state.D_ell) / delta
         # eq:dmft_disc_rhol (eq:rho_ell, eq:rho_ell_planted), eq:dmft_disc_Drhol (eq:D_ell, eq:D_ell_planted)
-        rho_ell = jnp.einsum("acs,jcbs->jabs", here.slope, rho_r)
-        bent = jnp.einsum("abcs,jcs->jabs", here.bend, D_r)
-        D_ell = jnp.einsum("acs,jcbs->jabs", here.slope, bracket) + jnp.einsum("jacs,jcbs->jabs", bent, rho_r)
+        rho_ell = jnp.einsum("acs,jcbs->jabs", slope, rho_r)
+        bent = jnp.einsum("abcs,jcs->jabs", bend, D_r)
+        D_ell = jnp.einsum("acs,jcbs->jabs", slope, bracket) + jnp.einsum("jacs,jcbs->jabs", bent, rho_r)
         # D_ℓ is linear in the noise of step j, and so is what it multiplies: sqrt(τ(t_j)) twice.
         noisy = D_ell / state.portion[:, None, None, None]
         R_ell = jnp.mean(rho_ell + jnp.sqrt(tau * delta) * noisy, axis=-1)
         response = (state.dt[:, None, None] * R_ell).astype(jnp.float64)
-        turned = jnp.einsum("acs,jcs->jas", here.slope, D_r)
+        turned = jnp.einsum("acs,jcs->jas", slope, D_r)
         portion = algorithm.portion(step.t + step.dt / 2) if algorithm.scheduled else 1.0
-        new = (here.Z * rho_ell, here.Z * D_ell, here.Z * turned, here.force, here.slope, step.dt, portion)
+        new = (here.Z * rho_ell, here.Z * D_ell, here.Z * turned, here.force, slope, step.dt, portion)
         written = (past.at[step.index].set(jnp.asarray(row, dtype)) for past, row in zip(state, new, strict=True))
-        return response, Processes(*written)
+        gamma = jnp.mean(slope, axis=-1).astype(jnp.float64)
+        return Answer(gamma, response), Processes(*written)

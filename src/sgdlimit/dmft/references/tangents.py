@@ -1,0 +1,61 @@
+"""The response from all tangents of every sample: the oracle that the regression is tested against."""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+
+from ...problem import fields
+from ..data_side import combine
+from ..memory import Dense
+from ..response import Answer, Local, Response
+from ..system import Start, Step, System
+
+
+def along(matrices: Any, x: Any) -> Any:
+    """Σ_b matrices[a, b, s] x[b, …, s], sample by sample."""
+    m = matrices.shape[1]
+    wide = matrices.reshape(*matrices.shape[:2], *[1] * (x.ndim - 2), matrices.shape[-1])
+    return sum((wide[:, b] * x[b] for b in range(1, m)), start=wide[:, 0] * x[0])
+
+
+def slopes(system: System, step: Step, start: Start, here: Local) -> Any:
+    """∇ℓ of every sample, (m, m, M)."""
+
+    def one(r: Any, r_star: Any, z: Any) -> Any:
+        return fields.force_r(system.problem, step.t.astype(system.dtype), r, r_star, z)
+
+    return jax.vmap(one, in_axes=(-1, -1, 0), out_axes=-1)(here.r, start.r_star, start.z).astype(system.dtype)
+
+
+@final
+@dataclass(frozen=True)
+class Tangents(Response):
+    """𝓡(i,j) = E[∂ℓ_i/∂w_j] (`eq:se_xi`) from all tangents of every sample (`eq:dell_dw_disc`), through their moments.
+
+    q_b = Σ_j (∂r_i/∂w_j) φ_b(i,j) = −(1/δ) Σ_a ρ_a H_ab with H_ab = Σ_k φ_a(i,k) D_k Σ_{j≤k} (∂r_k/∂w_j) φ_b(i,j),
+    D_k = Z_k ∇ℓ_k: exact but for the projection of R_w.
+    """
+
+    def init(self, system: System) -> Any:
+        """No tangents yet: H, (n, m, n, m, M)."""
+        _, m, _, M = system.shape
+        n = system.memory.size
+        return jnp.zeros((n, m, n, m, M), system.dtype)
+
+    def step(self, system: System, step: Step, start: Start, state: Any, rho: Any, here: Local) -> tuple[Answer, Any]:
+        """Γ_i = E[∇ℓ], and κ from the moments ξ_b = E[∇ℓ q_b] of 𝓡(i, ·)."""
+        H, memory, m = state, system.memory, system.problem.width
+        slope = slopes(system, step, start, here)
+        weighted = slope if here.expected is None else here.expected * slope
+        delta = jnp.asarray(system.problem.sample_ratio, H.dtype)
+        q = combine(-rho.astype(H.dtype) / delta, H)
+        xi = jnp.einsum("oas,akcs->koc", weighted, q).astype(jnp.float64) / system.samples
+        u = memory.new(step.memory, H.dtype)
+        path = memory.shift(step.memory, q, 1) + (u[None, :, None] * jnp.eye(m, dtype=H.dtype)[:, None, :])[..., None]
+        pushed = along(here.Z * slope, path)
+        if not isinstance(memory, Dense):
+            H = memory.shift(step.memory, H, 2)
+        gamma = jnp.mean(weighted, axis=-1).astype(jnp.float64)  # eq:Gamma, eq:Gamma_planted
+        return Answer(gamma, memory.dual(step.memory, xi)), memory.push(step.memory, H, pushed)

@@ -1,0 +1,108 @@
+"""How the force answers to the past: Γ_i and 𝓡(i, ·), by a linear regression of the force on the path of w.
+
+The path of w is Gaussian and independent of the sample's own z and increments, so that Gaussian integration by parts
+holds at all earlier times, and for (w_0, w*):
+
+    E[ℓ_i w_kᵀ] = Γ_i C_w(i,k) + Σ_{j<i} 𝓡(i,j) C_w(j,k) + R*_i C_w(*,k)
+
+These are the normal equations of a regression of ℓ_i on w_i, on the moments W_b = Σ_j φ_b(i,j) w_j of its past, and on
+(w_0, w*): the coefficient of w_i is Γ_i, those of W_b are the coefficients of 𝓡(i, ·) in the functions φ_b. Nothing is
+differentiated: a force may jump. Regressors that are nearly collinear do no harm, since Γ and 𝓡 act only on paths with
+the covariance that they were fitted to. Functions of (w_0, w*, z) may stand among the regressors, since what is left
+of them beside (w_0, w*) is independent of the path: the force at E[w_i | w_0, w*] takes most of the noise away. The
+sample's own forces may not: they lie on the way from w_j to ℓ_i.
+"""
+
+import abc
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+
+from ..problem import Problem, fields
+from .system import Start, Step, System
+
+RIDGE = 1e-5
+"""Added to the Gram matrix of regressors of unit size: single precision needs some 1e-6, 1e-3 biases by percents."""
+
+
+class Local(NamedTuple):
+    """One step as every sample sees it, (m, M) where nothing else is said."""
+
+    r: Any
+    w: Any
+    """The Gaussian path, without what moves the sample's class."""
+    shift: Any
+    """What moves its class."""
+    force: Any
+    """ℓ_i."""
+    driven: Any
+    """ℓ_i times the mean of Z_i given the past, over γ_i: what drives the weights."""
+    Z: Any
+    """(M,)."""
+    expected: Any
+    """That mean, (M,); None where it is 1."""
+
+
+class Answer(NamedTuple):
+    """Γ_i, (m, m), and the coefficients κ of 𝓡(i, ·), (n, m, m), in double precision."""
+
+    gamma: Any
+    kappa: Any
+
+
+class Response(abc.ABC):
+    """How Γ and 𝓡 are found. Every subclass is final and hashable; its state is its own."""
+
+    @abc.abstractmethod
+    def init(self, system: System) -> Any:
+        """Before step 0."""
+
+    @abc.abstractmethod
+    def step(self, system: System, step: Step, start: Start, state: Any, rho: Any, here: Local) -> tuple[Answer, Any]:
+        """At step i, and the next state; `rho` are the coefficients of R_w(i, ·)."""
+
+
+def forces(problem: Problem, t: Any, r: Any, start: Start) -> Any:
+    """ℓ_t of every sample at r, (m, M), in the precision of r."""
+    one = jax.vmap(lambda a, b, c: fields.force(problem, t, a, b, c), in_axes=(-1, -1, 0), out_axes=-1)
+    return one(r, start.r_star, start.z).astype(r.dtype)
+
+
+def regress(gram: Any, cross: Any, ridge: float = RIDGE) -> Any:
+    """Coefficients, (p, targets), from second moments (p, p) of the regressors and (p, targets) with the targets.
+
+    Regressors are scaled to unit size; those that vanish, as a start at zero, get coefficients of zero.
+    """
+    size = jnp.sqrt(jnp.diagonal(gram))
+    scale = jnp.where(size > 1e-12, 1.0 / jnp.where(size > 1e-12, size, 1.0), 0.0)[:, None]
+    unit = scale * gram * scale.T + ridge * jnp.eye(len(gram))
+    return scale * jax.scipy.linalg.solve(unit, scale * cross, assume_a="pos")
+
+
+@final
+@dataclass(frozen=True)
+class Regression(Response):
+    """Of the force on w_i, its past, (w_0, w*), z, 1, and the force at what (w_0, w*) tell of w_i.
+
+    State: the moments W_b of the path of w, (n, m, M).
+    """
+
+    def init(self, system: System) -> Any:
+        """No past."""
+        _, m, _, M = system.shape
+        return jnp.zeros((system.memory.size, m, M), system.dtype)
+
+    def step(self, system: System, step: Step, start: Start, state: Any, rho: Any, here: Local) -> tuple[Answer, Any]:
+        """Γ_i and κ from the products of the samples with each other."""
+        n, m, M = state.shape
+        known = (here.w @ start.basis.T / M) @ start.basis  # the basis is orthonormal: E[w_i | w_0, w*]
+        anchor = forces(system.problem, step.t.astype(system.dtype), known + here.shift, start)
+        past, now = state.reshape(n * m, M), jnp.concatenate([here.w, start.basis, anchor, here.driven])
+        inner, mixed, outer = ((a @ b.T).astype(jnp.float64) / M for a, b in ((now, now), (past, now), (past, past)))
+        p = len(now) - m
+        gram = jnp.block([[inner[:p, :p], mixed[:, :p].T], [mixed[:, :p], outer]])
+        found = regress(gram, jnp.concatenate([inner[:p, p:], mixed[:, p:]]))
+        kappa = found[p:].reshape(n, m, m).transpose(0, 2, 1)
+        return Answer(found[:m].T, kappa), system.memory.push(step.memory, state, here.w)
