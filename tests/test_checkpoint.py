@@ -1,11 +1,17 @@
 """Checkpoints: work that was interrupted anywhere goes on to the same bits, and no other work may have it."""
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from problems import logistic, square
 
 import sgdlimit as sl
-from sgdlimit.dmft import march
+from sgdlimit.dmft import checks, drive, march, memory
 from sgdlimit.results import checkpoint
 from sgdlimit.simulation import execute
 
@@ -82,6 +88,111 @@ def test_solve_resumes_after_a_second_interrupt_at_the_same_place(eager, monkeyp
     whole, _ = interrupted(work, None, monkeypatch, march, "advance", [])
     resumed, _ = interrupted(work, tmp_path / "run.ckpt", monkeypatch, march, "advance", [6, 1, 1, 1])
     same(whole, resumed)
+
+
+MARCHES = {"t_max": 1.0, "samples": 131072, "replicas": 8}
+"""Small marches on all grids and, where memory allows it, larger ones on the coarsest alone."""
+
+
+class Sized:
+    """Solutions in so much memory, in units of what the first march of one replica holds."""
+
+    def __init__(self, monkeypatch):
+        self.batches, self.unit = [], 0.0
+        real = drive.at_once
+
+        def seen(system, *given):
+            self.unit = self.unit or checks.bytes_of(system, 1)
+            self.batches.append((system.samples, real(system, *given)))
+            return self.batches[-1][1]
+
+        monkeypatch.setattr(drive, "at_once", seen)
+        self.solve(None)
+
+    def solve(self, most, checkpoint=None):
+        self.batches = []
+        bound = None if most is None else most * self.unit
+        return sl.solve(square(), sl.SGF(0.3), **MARCHES, max_bytes=bound, checkpoint=checkpoint)
+
+
+def test_solve_resumes_in_other_memory_to_the_same_bits(eager, monkeypatch, tmp_path):
+    """Batches of replicas, and samples of a march, stay as they were when the solution was begun."""
+    sized, path = Sized(monkeypatch), tmp_path / "run.ckpt"
+    roomy, tight = sized.batches, 1.5
+    whole = sized.solve(tight)
+    assert {size for _, size in sized.batches} == {1} != {size for _, size in roomy}
+    assert max(samples for samples, _ in sized.batches) < max(samples for samples, _ in roomy)
+    for after, most in [(7, tight), (5, 100.0), (1, 4.5), (30, 2.5)]:
+        with monkeypatch.context() as patch:
+            stopping(patch, march, "advance", after)
+            with pytest.raises(Stop):
+                sized.solve(most, path)
+    same(whole, sized.solve(None, path))
+    same(whole, sized.solve(tight, path))
+
+
+def test_solve_refuses_memory_that_it_was_not_begun_with(eager, monkeypatch, tmp_path):
+    sized, path = Sized(monkeypatch), tmp_path / "run.ckpt"
+    with monkeypatch.context() as patch:
+        stopping(patch, march, "advance", 9)
+        with pytest.raises(Stop):
+            sized.solve(None, path)
+    for most in (2.5, 1.5, 0.5):
+        with pytest.raises(sl.InputError, match=r"max_bytes: .*checkpoint was begun with .*name a new checkpoint"):
+            sized.solve(most, path)
+    whole = sized.solve(None)
+    same(whole, sized.solve(None, path))
+    same(whole, sized.solve(0.5, path))  # there is nothing left to do
+
+
+def test_another_march_has_another_name():
+    times, few = np.linspace(0.0, 1.0, 9), memory.Moments((1.0, 2.0))
+    piece = drive.Piece(times.tobytes(), 1, few, few, 1024, 0, range(4))
+    others = [
+        {"times": (times * 1.001).tobytes()}, {"stride": 2}, {"memory": memory.Moments((1.0, 2.1))},
+        {"functions": memory.Moments((1.0, 2.1))}, {"samples": 2048}, {"turn": 1}, {"replicas": range(2)},
+        {"replicas": range(4, 8)},
+    ]  # fmt: skip
+    assert piece.name == replace(piece).name
+    assert len({piece.name, *(replace(piece, **change).name for change in others)}) == 1 + len(others)
+
+
+TWO_DEVICES = """
+import sys
+from pathlib import Path
+import jax, pytest
+from test_checkpoint import RUNS, Sized, Stop, checkpoint, march, same, sl, square, stopping
+
+assert len(jax.devices()) == 2
+checkpoint.EVERY = checkpoint.COSTS = 0.0
+folder = Path(sys.argv[1])
+patch = pytest.MonkeyPatch()
+sized = Sized(patch)
+whole = sized.solve(2.5)
+for after, most in [(3, 2.5), (2, 100.0)]:
+    with patch.context() as inner:
+        stopping(inner, march, "advance", after)
+        with pytest.raises(Stop):
+            sized.solve(most, folder / "two.ckpt")
+same(whole, sized.solve(None, folder / "two.ckpt"))
+same(sl.load(folder / "whole.nc"), sl.simulate(square(), sl.SGD(0.3), **RUNS, checkpoint=folder / "runs.ckpt"))
+"""
+
+
+def test_two_devices(monkeypatch, tmp_path):
+    """A solution is carried on there, in other memory, to the same bits; elsewhere it is refused. Trials are not."""
+    sl.simulate(square(), sl.SGD(0.3), **RUNS).save(tmp_path / "whole.nc")
+    with monkeypatch.context() as patch:
+        stopping(patch, execute, "run", 3)
+        with pytest.raises(Stop):
+            sl.simulate(square(), sl.SGD(0.3), **RUNS, checkpoint=tmp_path / "runs.ckpt")
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), *sys.path])
+    world = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], env=world, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(sl.InputError, match=r"another number of devices \(2, not 1\)"):
+        sl.solve(square(), sl.SGF(0.3), **MARCHES, checkpoint=tmp_path / "two.ckpt")
 
 
 @pytest.mark.filterwarnings("ignore::sgdlimit.DivergenceWarning")

@@ -21,7 +21,7 @@ from ..problem import Problem
 from ..problem.data import Table
 from ..results.checkpoint import Checkpoint
 from . import drive, estimate, memory, planning
-from .checks import PART, Pace, bytes_of, check_draws, check_step, fitting
+from .checks import PART, Pace, Room, bytes_of, check_draws, check_step, fitting
 from .data_side import Tangents
 from .drive import Job, Marched
 from .estimate import Labelled
@@ -93,7 +93,7 @@ class Ask:
     variables: tuple[str, ...]
     """Curves that must meet it."""
     max_seconds: float
-    max_bytes: float
+    room: Room
     kept: Checkpoint
     progress: bool | None
 
@@ -252,7 +252,7 @@ def solve(ask: Ask) -> Outcome:
                 raise
             if best is None:
                 why = "memory that seemed to be there is not, other work may hold it; set it, or end that work"
-                raise reject("max_bytes", f"{ask.max_bytes:.3g}, out of memory", why) from error
+                raise reject("max_bytes", f"{ask.room.now:.3g}, out of memory", why) from error
             return Outcome(best, turn - 1, compiling, *_told(ask, best, "budget", "the memory that is there"))
         compiling += stage.found.compiling
         if stage.diverged:
@@ -283,7 +283,7 @@ def one_stage(ask: Ask, work: Work, deadline: float = math.inf) -> Stage:
     job = Job(
         ask.system(work.each, steps), steps, strides, ask.seed, ask.replicas, work.repeats,
         work.large or work.each, keep, drawn,
-        PROJECTION_SHARE * ask.tol / WITHIN, ask.kept, ask.samples is None, ask.max_bytes, deadline,
+        PROJECTION_SHARE * ask.tol / WITHIN, ask.kept, ask.room, ask.samples is None, deadline,
     )  # fmt: skip
     found = drive.march(job, ask.memories(steps), ask.progress)
     labelled = estimate.label(job, found, ask.extrapolate)
@@ -325,7 +325,7 @@ def next_work(ask: Ask, stage: Stage) -> Work:
     wanted = min(wanted, MOST_SAMPLES / ask.replicas)
     if ask.plain:
         each = 2 ** math.ceil(math.log2(max(wanted, each)))  # all in one march
-    each = fitting(stage.job.system, min(each, LARGEST_MARCH), ask.max_bytes)
+    each = fitting(stage.job.system, min(each, LARGEST_MARCH), ask.room)
     repeats = 1 if ask.plain else min(max(1, math.ceil(wanted / each)), drive.REPEATS)
     at_hand = max(each, stage.work.large)
     few = not least and wanted <= (1 + SMALL) * at_hand
