@@ -229,6 +229,30 @@ def test_simulate_on_data_resumes_and_looks_at_the_data(monkeypatch, tmp_path):
         work(path, X=X + 1e-6)
 
 
+def test_own_data_resume_where_other_cores_round_otherwise(monkeypatch, tmp_path):
+    """Singular values depend on the number of cores in their last digits; what a checkpoint belongs to does not."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 60)) / np.sqrt(60), rng.normal(size=120)
+    X, y = X - X.mean(axis=0), y - y.mean()
+    svd, norm = np.linalg.svd, np.linalg.norm
+
+    def rounded(patch, part):
+        patch.setattr(np.linalg, "svd", lambda *a, **more: [x * (1 + part) for x in svd(*a, **more)])
+        patch.setattr(np.linalg, "norm", lambda *a, **more: norm(*a, **more) * (1 + part))
+
+    def work():
+        paths = (tmp_path / "run.ckpt", tmp_path / "runs.ckpt")
+        solved = sl.solve_on_data(X, y, sl.SGF(0.1), t_max=1.0, samples=4096, replicas=4, checkpoint=paths[0])
+        return solved, sl.simulate_on_data(X, y, sl.SGF(0.1), trials=2, t_max=0.5, workers=1, checkpoint=paths[1])
+
+    whole = work()
+    for part in (1e-14, -1e-14):
+        with monkeypatch.context() as patch:
+            rounded(patch, part)
+            for first, again in zip(whole, work(), strict=True):
+                same(first, again)
+
+
 def test_ctrl_c_says_where_the_work_is(monkeypatch, tmp_path):
     def stop(*_):
         raise KeyboardInterrupt

@@ -87,7 +87,9 @@ def solve(
     Ctrl-C after the first stage raises `sl.Interrupted`, a KeyboardInterrupt whose `result` is the best so far.
 
     checkpoint: a file that keeps finished work; called again after a kill, the result is the same to the last bit. It
-        stays when all is done, and is refused by a call that asks for anything else; max_seconds may differ.
+        stays when all is done, and is refused by a call that asks for anything else, or has another number of devices.
+        max_seconds may differ, and max_bytes: sizes stay as they were first chosen, or are refused where they no longer
+        fit.
 
     What follows need not be given. Where dt or samples are, they stay as they are, and nothing is promised unless tol
     is named too.

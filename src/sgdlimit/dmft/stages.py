@@ -60,6 +60,8 @@ GROWTH, AT_ONCE = 32, 2
 uncertain, near the largest stable temperature above all, where small marches scatter more than larger ones."""
 DENSE_STEPS = 288
 """Longest march (times width) that falls back on the whole past by itself: the cost grows as its cube."""
+CROWDED = "the memory that is there"
+"""What a stage does not fit into where others hold memory: the end of a message, and another time it may fit."""
 WORTH = 1.5
 """A stage that a budget cuts short begins only if it has so many times the samples of the one before."""
 
@@ -253,7 +255,7 @@ def solve(ask: Ask) -> Outcome:
             if best is None:
                 why = "memory that seemed to be there is not, other work may hold it; set it, or end that work"
                 raise reject("max_bytes", f"{ask.room.now:.3g}, out of memory", why) from error
-            return Outcome(best, turn - 1, compiling, *_told(ask, best, "budget", "the memory that is there"))
+            return Outcome(best, turn - 1, compiling, *_told(ask, best, "budget", CROWDED))
         compiling += stage.found.compiling
         if stage.diverged:
             return Outcome(stage, turn, compiling, "complete", "")
