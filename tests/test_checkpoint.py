@@ -90,49 +90,61 @@ def test_solve_resumes_after_a_second_interrupt_at_the_same_place(eager, monkeyp
     same(whole, resumed)
 
 
-MARCHES = {"t_max": 1.0, "samples": 131072, "replicas": 8}
-"""Small marches on all grids and, where memory allows it, larger ones on the coarsest alone."""
+MARCHES = {"t_max": 1.0, "replicas": 8}
+FEW, MANY = 8192, 131072
+"""Samples in small marches on all grids alone, and with larger ones on the coarsest, where memory allows it."""
 
 
 class Sized:
-    """Solutions in so much memory, in units of what the first march of one replica holds."""
+    """Solutions in so much memory, in units of what a march of one replica holds."""
 
-    def __init__(self, monkeypatch):
-        self.batches, self.unit = [], 0.0
-        real = drive.at_once
+    def __init__(self, monkeypatch, samples):
+        self.samples, self.unit = samples, 0.0
+        self.chosen, self.otherwise = set(), set()
+        """Samples, or replicas of one call; and what would be chosen in all the memory of the world."""
+        endless = checks.Room(np.inf, np.inf)
 
-        def seen(system, *given):
-            self.unit = self.unit or checks.bytes_of(system, 1)
-            self.batches.append((system.samples, real(system, *given)))
-            return self.batches[-1][1]
+        def watched(choose):
+            def seen(system, *given):
+                self.unit = self.unit or checks.bytes_of(system, 1)
+                self.chosen.add((choose.__name__, choose(system, *given)))
+                self.otherwise.add((choose.__name__, choose(system, *given[:-1], endless)))
+                return choose(system, *given)
 
-        monkeypatch.setattr(drive, "at_once", seen)
-        self.solve(None)
+            return seen
+
+        for choose in (checks.at_once, checks.fitting):
+            monkeypatch.setattr(drive, choose.__name__, watched(choose))
+        with pytest.raises(sl.InputError, match="samples"):
+            sl.solve(square(), sl.SGF(0.3), **MARCHES, samples=samples, max_bytes=1.0)
 
     def solve(self, most, checkpoint=None):
-        self.batches = []
-        bound = None if most is None else most * self.unit
-        return sl.solve(square(), sl.SGF(0.3), **MARCHES, max_bytes=bound, checkpoint=checkpoint)
+        self.chosen.clear()
+        self.otherwise.clear()
+        given = {"samples": self.samples, "max_bytes": None if most is None else most * self.unit}
+        return sl.solve(square(), sl.SGF(0.3), **MARCHES, **given, checkpoint=checkpoint)
 
 
 def test_solve_resumes_in_other_memory_to_the_same_bits(eager, monkeypatch, tmp_path):
-    """Batches of replicas, and samples of a march, stay as they were when the solution was begun."""
-    sized, path = Sized(monkeypatch), tmp_path / "run.ckpt"
-    roomy, tight = sized.batches, 1.5
-    whole = sized.solve(tight)
-    assert {size for _, size in sized.batches} == {1} != {size for _, size in roomy}
-    assert max(samples for samples, _ in sized.batches) < max(samples for samples, _ in roomy)
-    for after, most in [(7, tight), (5, 100.0), (1, 4.5), (30, 2.5)]:
+    """Replicas of one call, and samples of a march, stay as they were when the solution was begun."""
+    sized, path = Sized(monkeypatch, MANY), tmp_path / "run.ckpt"
+    whole = sized.solve(1.5)
+    chosen = sized.chosen.copy()
+    assert len(chosen) == len(sized.otherwise) == 2
+    assert not chosen & sized.otherwise
+    for after, most in [(7, 1.5), (5, 100.0), (1, 4.5), (30, 2.5)]:
         with monkeypatch.context() as patch:
             stopping(patch, march, "advance", after)
             with pytest.raises(Stop):
                 sized.solve(most, path)
     same(whole, sized.solve(None, path))
-    same(whole, sized.solve(tight, path))
+    assert sized.chosen == chosen
+    same(whole, sized.solve(1.5, path))
 
 
 def test_solve_refuses_memory_that_it_was_not_begun_with(eager, monkeypatch, tmp_path):
-    sized, path = Sized(monkeypatch), tmp_path / "run.ckpt"
+    sized, path = Sized(monkeypatch, FEW), tmp_path / "run.ckpt"
+    whole = sized.solve(None)
     with monkeypatch.context() as patch:
         stopping(patch, march, "advance", 9)
         with pytest.raises(Stop):
@@ -140,7 +152,6 @@ def test_solve_refuses_memory_that_it_was_not_begun_with(eager, monkeypatch, tmp
     for most in (2.5, 1.5, 0.5):
         with pytest.raises(sl.InputError, match=r"max_bytes: .*checkpoint was begun with .*name a new checkpoint"):
             sized.solve(most, path)
-    whole = sized.solve(None)
     same(whole, sized.solve(None, path))
     same(whole, sized.solve(0.5, path))  # there is nothing left to do
 
@@ -161,13 +172,13 @@ TWO_DEVICES = """
 import sys
 from pathlib import Path
 import jax, pytest
-from test_checkpoint import RUNS, Sized, Stop, checkpoint, march, same, sl, square, stopping
+from test_checkpoint import FEW, RUNS, Sized, Stop, checkpoint, march, same, sl, square, stopping
 
 assert len(jax.devices()) == 2
 checkpoint.EVERY = checkpoint.COSTS = 0.0
 folder = Path(sys.argv[1])
 patch = pytest.MonkeyPatch()
-sized = Sized(patch)
+sized = Sized(patch, FEW)
 whole = sized.solve(2.5)
 for after, most in [(3, 2.5), (2, 100.0)]:
     with patch.context() as inner:
@@ -192,7 +203,7 @@ def test_two_devices(monkeypatch, tmp_path):
     done = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], env=world, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     with pytest.raises(sl.InputError, match=r"another number of devices \(2, not 1\)"):
-        sl.solve(square(), sl.SGF(0.3), **MARCHES, checkpoint=tmp_path / "two.ckpt")
+        sl.solve(square(), sl.SGF(0.3), **MARCHES, samples=FEW, checkpoint=tmp_path / "two.ckpt")
 
 
 @pytest.mark.filterwarnings("ignore::sgdlimit.DivergenceWarning")
