@@ -1,11 +1,17 @@
 """Checkpoints: work that was interrupted anywhere goes on to the same bits, and no other work may have it."""
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from problems import logistic, square
 
 import sgdlimit as sl
-from sgdlimit.dmft import march
+from sgdlimit.dmft import checks, drive, march, memory
 from sgdlimit.results import checkpoint
 from sgdlimit.simulation import execute
 
@@ -84,6 +90,122 @@ def test_solve_resumes_after_a_second_interrupt_at_the_same_place(eager, monkeyp
     same(whole, resumed)
 
 
+MARCHES = {"t_max": 1.0, "replicas": 8}
+FEW, MANY = 8192, 131072
+"""Samples in small marches on all grids alone, and with larger ones on the coarsest, where memory allows it."""
+
+
+class Sized:
+    """Solutions in so much memory, in units of what a march of one replica holds."""
+
+    def __init__(self, monkeypatch, samples):
+        self.samples, self.unit = samples, 0.0
+        self.chosen, self.otherwise = set(), set()
+        """Samples, or replicas of one call; and what would be chosen in all the memory of the world."""
+        endless = checks.Room(np.inf, np.inf)
+
+        def watched(choose):
+            def seen(system, *given):
+                self.unit = self.unit or checks.bytes_of(system, 1)
+                self.chosen.add((choose.__name__, choose(system, *given)))
+                self.otherwise.add((choose.__name__, choose(system, *given[:-1], endless)))
+                return choose(system, *given)
+
+            return seen
+
+        for choose in (checks.at_once, checks.fitting):
+            monkeypatch.setattr(drive, choose.__name__, watched(choose))
+        with pytest.raises(sl.InputError, match="samples"):
+            sl.solve(square(), sl.SGF(0.3), **MARCHES, samples=samples, max_bytes=1.0)
+
+    def solve(self, most, checkpoint=None):
+        self.chosen.clear()
+        self.otherwise.clear()
+        given = {"samples": self.samples, "max_bytes": None if most is None else most * self.unit}
+        return sl.solve(square(), sl.SGF(0.3), **MARCHES, **given, checkpoint=checkpoint)
+
+
+def test_solve_resumes_in_other_memory_to_the_same_bits(eager, monkeypatch, tmp_path):
+    """Replicas of one call, and samples of a march, stay as they were when the solution was begun."""
+    sized, path = Sized(monkeypatch, MANY), tmp_path / "run.ckpt"
+    whole = sized.solve(1.5)
+    chosen = sized.chosen.copy()
+    assert len(chosen) == len(sized.otherwise) == 2
+    assert not chosen & sized.otherwise
+    for after, most in [(7, 1.5), (5, 100.0), (1, 4.5), (30, 2.5)]:
+        with monkeypatch.context() as patch:
+            stopping(patch, march, "advance", after)
+            with pytest.raises(Stop):
+                sized.solve(most, path)
+    same(whole, sized.solve(None, path))
+    assert sized.chosen == chosen
+    same(whole, sized.solve(1.5, path))
+
+
+def test_solve_refuses_memory_that_it_was_not_begun_with(eager, monkeypatch, tmp_path):
+    sized, path = Sized(monkeypatch, FEW), tmp_path / "run.ckpt"
+    whole = sized.solve(None)
+    with monkeypatch.context() as patch:
+        stopping(patch, march, "advance", 9)
+        with pytest.raises(Stop):
+            sized.solve(None, path)
+    for most in (2.5, 1.5, 0.5):
+        with pytest.raises(sl.InputError, match=r"max_bytes: .*checkpoint was begun with .*name a new checkpoint"):
+            sized.solve(most, path)
+    same(whole, sized.solve(None, path))
+    same(whole, sized.solve(0.5, path))  # there is nothing left to do
+
+
+def test_another_march_has_another_name():
+    times, few = np.linspace(0.0, 1.0, 9), memory.Moments((1.0, 2.0))
+    piece = drive.Piece(times.tobytes(), 1, few, few, 1024, 0, range(4))
+    others = [
+        {"times": (times * 1.001).tobytes()}, {"stride": 2}, {"memory": memory.Moments((1.0, 2.1))},
+        {"functions": memory.Moments((1.0, 2.1))}, {"samples": 2048}, {"turn": 1}, {"replicas": range(2)},
+        {"replicas": range(4, 8)},
+    ]  # fmt: skip
+    assert piece.name == replace(piece).name
+    assert len({piece.name, *(replace(piece, **change).name for change in others)}) == 1 + len(others)
+
+
+TWO_DEVICES = """
+import sys
+from pathlib import Path
+import jax, pytest
+from test_checkpoint import FEW, RUNS, Sized, Stop, checkpoint, march, same, sl, square, stopping
+
+assert len(jax.devices()) == 2
+checkpoint.EVERY = checkpoint.COSTS = 0.0
+folder = Path(sys.argv[1])
+patch = pytest.MonkeyPatch()
+sized = Sized(patch, FEW)
+whole = sized.solve(2.5)
+for after, most in [(3, 2.5), (2, 100.0)]:
+    with patch.context() as inner:
+        stopping(inner, march, "advance", after)
+        with pytest.raises(Stop):
+            sized.solve(most, folder / "two.ckpt")
+same(whole, sized.solve(None, folder / "two.ckpt"))
+same(sl.load(folder / "whole.nc"), sl.simulate(square(), sl.SGD(0.3), **RUNS, checkpoint=folder / "runs.ckpt"))
+"""
+
+
+def test_two_devices(monkeypatch, tmp_path):
+    """A solution is carried on there, in other memory, to the same bits; elsewhere it is refused. Trials are not."""
+    sl.simulate(square(), sl.SGD(0.3), **RUNS).save(tmp_path / "whole.nc")
+    with monkeypatch.context() as patch:
+        stopping(patch, execute, "run", 3)
+        with pytest.raises(Stop):
+            sl.simulate(square(), sl.SGD(0.3), **RUNS, checkpoint=tmp_path / "runs.ckpt")
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), *sys.path])
+    world = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], env=world, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(sl.InputError, match=r"another number of devices \(2, not 1\)"):
+        sl.solve(square(), sl.SGF(0.3), **MARCHES, samples=FEW, checkpoint=tmp_path / "two.ckpt")
+
+
 @pytest.mark.filterwarnings("ignore::sgdlimit.DivergenceWarning")
 @pytest.mark.parametrize(("temperature", "ending"), [(0.3, "complete"), (9.0, "diverged")])
 def test_simulate_resumes_to_the_same_bits(temperature, ending, monkeypatch, tmp_path):
@@ -116,6 +238,30 @@ def test_simulate_on_data_resumes_and_looks_at_the_data(monkeypatch, tmp_path):
     same(work(), resumed)
     with pytest.raises(sl.InputError, match="another data"):
         work(path, X=X + 1e-6)
+
+
+def test_own_data_resume_where_other_cores_round_otherwise(monkeypatch, tmp_path):
+    """Singular values depend on the number of cores in their last digits; what a checkpoint belongs to does not."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 60)) / np.sqrt(60), rng.normal(size=120)
+    X, y = X - X.mean(axis=0), y - y.mean()
+    svd, norm = np.linalg.svd, np.linalg.norm
+
+    def rounded(patch, part):
+        patch.setattr(np.linalg, "svd", lambda *a, **more: [x * (1 + part) for x in svd(*a, **more)])
+        patch.setattr(np.linalg, "norm", lambda *a, **more: norm(*a, **more) * (1 + part))
+
+    def work():
+        paths = (tmp_path / "run.ckpt", tmp_path / "runs.ckpt")
+        solved = sl.solve_on_data(X, y, sl.SGF(0.1), t_max=1.0, samples=4096, replicas=4, checkpoint=paths[0])
+        return solved, sl.simulate_on_data(X, y, sl.SGF(0.1), trials=2, t_max=0.5, workers=1, checkpoint=paths[1])
+
+    whole = work()
+    for part in (1e-14, -1e-14):
+        with monkeypatch.context() as patch:
+            rounded(patch, part)
+            for first, again in zip(whole, work(), strict=True):
+                same(first, again)
 
 
 def test_ctrl_c_says_where_the_work_is(monkeypatch, tmp_path):

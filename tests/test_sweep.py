@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import sgdlimit as sl
 from sgdlimit.cli.app import app
+from sgdlimit.dmft import drive
 from sgdlimit.results import files
 from sgdlimit.results.variables import COMPARABLE
 from sgdlimit.sweep import engines, store, tasks
@@ -280,6 +281,25 @@ def test_points_survive_ctrl_c_and_the_message_says_how_to_go_on(ridge, tmp_path
     assert identical(
         sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT), sl.sweep(ridge, SGF, over=GRID, **EXACT)
     )
+
+
+def test_a_point_that_others_left_no_memory_for_is_computed_again(ridge, tmp_path, monkeypatch):
+    """The best so far is shown, and not kept: with the memory that others held then it comes out otherwise."""
+    march, done = drive.march, []
+    call = {"over": {"temperature": [0.3]}, "t_max": 1.0, "tol": 1e-2, "replicas": 4, "store": tmp_path / "s"}
+
+    def crowded(*given):
+        if done:
+            raise MemoryError("out of memory")
+        done.append(given)
+        return march(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drive, "march", crowded)
+        assert sl.sweep(ridge, SGF, **call).dataset["status"].item() == "budget"
+    found = sl.sweep(ridge, SGF, **call)
+    assert found.dataset["status"].item() == "complete"
+    assert identical(found, sl.sweep(ridge, SGF, **call | {"store": None}))
 
 
 @pytest.fixture

@@ -40,9 +40,9 @@ def idle() -> int:
     return 0 if jax.default_backend() == "cpu" else TAKEN_ALONG
 
 
-def lack(needed: float, most: float = math.inf) -> str:
-    """What is missing, in words, where so many bytes are not there or above `most`; else nothing."""
-    there = min(most, memory())
+def lack(needed: float, there: float | None = None) -> str:
+    """What is missing, in words, where so many bytes are more than are there; else nothing."""
+    there = memory() if there is None else there
     return f"{needed / 2**30:.3g} GiB would be needed, of which {there / 2**30:.3g} are there" if needed > there else ""
 
 

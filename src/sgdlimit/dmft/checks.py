@@ -16,6 +16,7 @@ from ..limits.curvature import curvature, start_samples
 from ..problem import Constant, Iid, Problem, fields
 from ..problem.problem import check_tails
 from ..problem.schedules import resolving_step
+from ..results.checkpoint import Checkpoint
 from .noise import ROLES, ROUNDS, rows_within
 from .planning import DEFAULT_STEP, STRIDES
 from .system import System
@@ -178,22 +179,43 @@ def check_rotated(problem: Problem, linear: bool, draws: bool) -> None:
         raise reject("snapshots, weight_metrics", "draws of weights", why)
 
 
-def check_memory(system: System, total: float, max_bytes: float) -> None:
-    """Refuse a march that does not fit."""
-    if why := machine.lack(total, max_bytes):
-        raise reject("samples", system.samples, f"{why}; take fewer samples, or fewer steps with memory='dense'")
+class Room(NamedTuple):
+    """Bytes that marches may take: `max_bytes`, or less where the machine has less."""
+
+    begun: float
+    """When the solution was begun. They decide how many samples and replicas go together, which its numbers depend on:
+    one that is carried on elsewhere keeps them."""
+    now: float
+    """Here."""
 
 
-def fitting(system: System, wanted: int, max_bytes: float) -> int:
+def room_for(max_bytes: float, kept: Checkpoint) -> Room:
+    """What is here, and what was there when the work of a checkpoint was begun."""
+    now = min(max_bytes, machine.memory())
+    return Room(kept.begun_with("max_bytes", now), now)
+
+
+def check_memory(system: System, replicas: int, room: Room) -> None:
+    """Refuse so many replicas at a time where they do not fit."""
+    total = bytes_of(system, replicas)
+    if not (why := machine.lack(total, room.now)):
+        return
+    if total <= room.begun:
+        why += f": the work in the checkpoint was begun with {room.begun:.4g} bytes, and smaller pieces would change it"
+        raise reject("max_bytes", f"{room.now:.4g}", f"{why}; go on with as many, or name a new checkpoint")
+    raise reject("samples", system.samples, f"{why}; take fewer samples, or fewer steps with memory='dense'")
+
+
+def fitting(system: System, wanted: int, room: Room) -> int:
     """As many samples of one march as are wanted and fit, halved; no fewer than it has."""
-    while wanted > system.samples and machine.lack(bytes_of(replace(system, samples=wanted), 1), max_bytes):
+    while wanted > system.samples and bytes_of(replace(system, samples=wanted), 1) > room.begun:
         wanted //= 2
     return wanted
 
 
-def at_once(system: System, replicas: int, wanted: int, max_bytes: float) -> int:
+def at_once(system: System, replicas: int, wanted: int, room: Room) -> int:
     """Of all replicas, as many in one call as are wanted and fit: one at least, in equal parts."""
-    while wanted > 1 and (replicas % wanted or machine.lack(bytes_of(system, wanted), max_bytes)):
+    while wanted > 1 and (replicas % wanted or bytes_of(system, wanted) > room.begun):
         wanted -= 1
     return wanted
 

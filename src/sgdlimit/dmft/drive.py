@@ -1,5 +1,6 @@
 """All marches of one solution: grids of steps γ, 2γ, 4γ on the same noise, more on the coarsest, two memories."""
 
+import hashlib
 import math
 import time as clock
 from collections.abc import Hashable
@@ -16,7 +17,7 @@ from ..progress import Progress
 from ..results import metrics, statistics
 from ..results.checkpoint import Checkpoint
 from . import extrapolation, joint, kernels, memory, noise, planning, run
-from .checks import at_once, bytes_of, check_memory, fitting
+from .checks import Room, at_once, bytes_of, check_memory, fitting
 from .memory import Memory, Moments
 from .planning import Level
 from .run import Records
@@ -70,11 +71,42 @@ class Job:
     """A projection error below this share of the curve is small."""
     kept: Checkpoint
     """What earlier stages, or an earlier process, have done."""
+    room: Room
     everywhere: bool = False
     """Whether all recorded times must be known alike: under a tolerance the worst one decides."""
-    max_bytes: float = math.inf
     deadline: float = math.inf
     """By `time.perf_counter`: after it no march of a batch of replicas is begun; one that runs is finished."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One march among all of a solution, whichever stage it belongs to: what its numbers depend on, beside what is the
+    same for all of them and stands in the checkpoint's owner."""
+
+    times: bytes
+    """Of the finest grid."""
+    stride: int
+    memory: Memory
+    functions: Memory
+    """That it marches with; another than its memory where two are compared."""
+    samples: int
+    turn: int
+    replicas: range
+
+    @classmethod
+    def of(
+        cls, job: Job, system: System, level: Level, turn: int, replicas: range, others: Memory | None = None
+    ) -> "Piece":
+        """A march of these replicas on one grid, with other functions where some are given."""
+        own = system.memory
+        return cls(job.steps.times.tobytes(), level.stride, own, others or own, system.samples, turn, replicas)
+
+    @property
+    def name(self) -> str:
+        """The same in every process; what is long as a digest."""
+        long = hashlib.sha256(self.times + repr((self.memory, self.functions)).encode()).hexdigest()[:16]
+        place = f"{self.replicas.start} to {self.replicas.stop}"
+        return f"{long} stride {self.stride} samples {self.samples} turn {self.turn} replicas {place}"
 
 
 @dataclass(frozen=True)
@@ -126,20 +158,20 @@ def _march(job: Job, progress: bool | None) -> Marched:
     steps = sum(len(level.times) for level in levels) + (job.repeats - 1) * len(levels[-1].times)
     with Progress("solve", job.replicas * steps, progress) as bar:
         bar.phase("compiling")
-        size, compiling = _compiled(job, system, levels[-1], bar)
+        size, compiling = _compiled(job, system, levels[-1], 0, bar)
         starts = _starts(job, system, 0, size)
         others = memory.shifted(system.memory) if isinstance(system.memory, Moments) else None
         records, again = _all_grids(job, system, levels, 0, starts, job.snapshots, bar, others)
         levels = levels[: len(records)]
         projection = _distance(again, records[-1]) if again is not None and records[-1].reached else None
         repeats = 1 if any(part.reason for part in records) else job.repeats
-        each = fitting(system, job.large, job.max_bytes)
+        each = fitting(system, job.large, job.room)
         alike = each == system.samples
         finer = _finer(job, repeats, levels, records, alike) if len(levels) > 1 else repeats
         paired, first = [[part] for part in records], 1
         wider, count = replace(system, samples=each), max(1, int(repeats * system.samples / each + 0.5))
         if finer == repeats > 1 and each > system.samples:  # nothing is left for the coarsest grid alone
-            size, more_compiling = _compiled(job, wider, levels[-1], bar)
+            size, more_compiling = _compiled(job, wider, levels[-1], 1, bar)
             compiling += more_compiling
             more = _more(job, wider, levels, 1, size, bar)
             if more is not None:  # the first marches have told what to do, and are few
@@ -154,7 +186,7 @@ def _march(job: Job, progress: bool | None) -> Marched:
         means = [run.mean(parts) for parts in paired]
         shift, large = {}, Large(0, 0)
         if repeats > finer:
-            size, more_compiling = _compiled(job, wider, levels[-1], bar)
+            size, more_compiling = _compiled(job, wider, levels[-1], finer, bar)
             compiling += more_compiling
             found = list(paired[-1]) if alike else []
             for turn in range(-(-(repeats - finer) * system.samples // each)):
@@ -169,11 +201,16 @@ def _march(job: Job, progress: bool | None) -> Marched:
     return Marched(system, levels, means, shift, projection, starts, len(paired[0]), large, compiling)
 
 
-def _compiled(job: Job, system: System, level: Level, bar: Progress) -> tuple[int, float]:
-    """Replicas in one compiled call, and the seconds that compiling took: one step, so that it is timed apart."""
-    size = at_once(system, job.replicas, planning.tile(system, job.replicas), job.max_bytes)
+def _compiled(job: Job, system: System, level: Level, turn: int, bar: Progress) -> tuple[int, float]:
+    """Replicas in one compiled call, and the seconds that compiling took: one step, so that it is timed apart.
+
+    Nothing is compiled for work that is there already.
+    """
+    size = at_once(system, job.replicas, planning.tile(system, job.replicas), job.room)
     shape = (jax.tree.structure(system), size)
-    check_memory(system, bytes_of(system, size), job.max_bytes)
+    if job.kept.get(Piece.of(job, system, level, turn, range(size)).name) is not None:
+        return size, 0.0
+    check_memory(system, size, job.room)
     if shape in _COMPILED or held() is not None:  # with others, another program
         return size, 0.0
     begin = clock.perf_counter()
@@ -202,15 +239,18 @@ def _all_grids(
     With other functions, too, on the coarsest grid that is left.
     """
 
-    def one(level: Level, batch: int, keep: np.ndarray, more: str = "") -> Records:
+    def one(level: Level, batch: int, keep: np.ndarray, compared_with: Memory | None = None) -> Records:
         if clock.perf_counter() > job.deadline:
             raise OutOfTime
-        name = _name(job, system, turn, level, batch, more)
-        return joint.along(system, starts[batch], level, keep, bar, job.kept, name)
+        size = len(starts[batch].z)
+        piece = Piece.of(job, system, level, turn, range(batch * size, (batch + 1) * size), compared_with)
+        if job.kept.get(piece.name) is None:
+            check_memory(system, size, job.room)
+        return joint.along(system, starts[batch], level, keep, bar, job.kept, piece.name)
 
     def compared(level: Level, batch: int) -> Records:
         assert others is not None
-        return one(planning.level(job.steps.times, level.stride, others, system.dtype), batch, keep[:0], "shifted")
+        return one(planning.level(job.steps.times, level.stride, others, system.dtype), batch, keep[:0], others)
 
     tasks = [
         partial(one, level, batch, keep[: None if depth == 0 else 0])
@@ -238,7 +278,7 @@ def _all_grids(
 def _workers(job: Job, system: System, size: int) -> int:
     """Batches of replicas that are marched at once: as many as there are cores, and memory for."""
     most = machine.cores()
-    while most > 1 and machine.lack(most * bytes_of(system, size), job.max_bytes):
+    while most > 1 and machine.lack(most * bytes_of(system, size), job.room.now):
         most -= 1
     return most
 
@@ -253,12 +293,6 @@ def _softly(records: Records, finest: Records, level: Level) -> Records:
     error = records.values["train_error"].copy()
     error[:, :both] = sharp[:, :both] + records.values[metrics.SOFT][:, :both] - soft[:, :both]
     return replace(records, values=records.values | {"train_error": error})
-
-
-def _name(job: Job, system: System, turn: int, level: Level, batch: int, more: str = "") -> str:
-    """Of one march among all of a solution, whichever stage it belongs to."""
-    kept = f"{type(system.memory).__name__}{system.memory.size}{more}"
-    return f"{len(job.steps.times)} {kept} {system.samples} {turn} {level.stride} {batch}"
 
 
 def _distance(again: Records, records: Records) -> dict[str, np.ndarray]:

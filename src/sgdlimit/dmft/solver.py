@@ -37,7 +37,7 @@ from ..results.provenance import provenance
 from ..results.quality import Check, Curve, Quality, judge
 from ..results.variables import COMPARABLE
 from . import estimate, stages
-from .checks import check_choices, check_rotated, look
+from .checks import check_choices, check_rotated, look, room_for
 from .drive import Job, Marched
 from .references import solve_by_iteration
 from .stages import Ask, Forecast, Stage
@@ -87,7 +87,9 @@ def solve(
     Ctrl-C after the first stage raises `sl.Interrupted`, a KeyboardInterrupt whose `result` is the best so far.
 
     checkpoint: a file that keeps finished work; called again after a kill, the result is the same to the last bit. It
-        stays when all is done, and is refused by a call that asks for anything else; max_seconds may differ.
+        stays when all is done, and is refused by a call that asks for anything else, or has another number of devices.
+        max_seconds may differ, and max_bytes: sizes stay as they were first chosen, or are refused where they no longer
+        fit.
 
     What follows need not be given. Where dt or samples are, they stay as they are, and nothing is promised unless tol
     is named too.
@@ -272,6 +274,7 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
     if given["checkpoint"] is not None:
         who = {name: given[name] for name in OPTIONS}
         who |= {"t_max": t_max, "replicas": replicas, "metrics": digest((on_samples, on_weights))}
+        who["number of devices"] = len(jax.devices())  # replicas are spread over them
         owner = identity(problem, algorithm, given["seed"], **who)
     kept = Checkpoint(given["checkpoint"], owner)
     return Ask(
@@ -281,7 +284,7 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
         pace=look(problem, algorithm, last), linear=linear,
         tol=tol or stages.DEFAULT_TOLERANCE, promised=tol is not None or (dt is None and samples is None),
         variables=_judged(problem, given["variables"], on_samples, on_weights), kept=kept,
-        progress=given["progress"], max_seconds=max_seconds, max_bytes=max_bytes,
+        progress=given["progress"], max_seconds=max_seconds, room=room_for(max_bytes, kept),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from ..problem import Problem
 from ..problem.data import Table
 from ..results.checkpoint import Checkpoint
 from . import drive, estimate, memory, planning
-from .checks import PART, Pace, bytes_of, check_draws, check_step, fitting
+from .checks import PART, Pace, Room, bytes_of, check_draws, check_step, fitting
 from .drive import Job, Marched
 from .estimate import Labelled
 from .integrator import Explicit, Implicit
@@ -59,6 +59,8 @@ STAGES = 12
 GROWTH, AT_ONCE = 32, 2
 """Samples of a stage, over those of the one before, and halvings, at most: what a small stage tells of either is
 uncertain, near the largest stable temperature above all, where small marches scatter more than larger ones."""
+CROWDED = "the memory that is there"
+"""What a stage does not fit into where others hold memory: the end of a message, and another time it may fit."""
 WORTH = 1.5
 """A stage that a budget cuts short begins only if it has so many times the samples of the one before."""
 
@@ -92,7 +94,7 @@ class Ask:
     variables: tuple[str, ...]
     """Curves that must meet it."""
     max_seconds: float
-    max_bytes: float
+    room: Room
     kept: Checkpoint
     progress: bool | None
 
@@ -251,8 +253,8 @@ def solve(ask: Ask) -> Outcome:
                 raise
             if best is None:
                 why = "memory that seemed to be there is not, other work may hold it; set it, or end that work"
-                raise reject("max_bytes", f"{ask.max_bytes:.3g}, out of memory", why) from error
-            return Outcome(best, turn - 1, compiling, *_told(ask, best, "budget", "the memory that is there"))
+                raise reject("max_bytes", f"{ask.room.now:.3g}, out of memory", why) from error
+            return Outcome(best, turn - 1, compiling, *_told(ask, best, "budget", CROWDED))
         compiling += stage.found.compiling
         if stage.diverged:
             return Outcome(stage, turn, compiling, "complete", "")
@@ -282,7 +284,7 @@ def one_stage(ask: Ask, work: Work, deadline: float = math.inf) -> Stage:
     job = Job(
         ask.system(work.each, steps), steps, strides, ask.seed, ask.replicas, work.repeats,
         work.large or work.each, keep, drawn,
-        PROJECTION_SHARE * ask.tol / WITHIN, ask.kept, ask.samples is None, ask.max_bytes, deadline,
+        PROJECTION_SHARE * ask.tol / WITHIN, ask.kept, ask.room, ask.samples is None, deadline,
     )  # fmt: skip
     found = drive.march(job, ask.memories(steps), ask.progress)
     labelled = estimate.label(job, found, ask.extrapolate)
@@ -324,7 +326,7 @@ def next_work(ask: Ask, stage: Stage) -> Work:
     wanted = min(wanted, MOST_SAMPLES / ask.replicas)
     if ask.plain:
         each = 2 ** math.ceil(math.log2(max(wanted, each)))  # all in one march
-    each = fitting(stage.job.system, min(each, LARGEST_MARCH), ask.max_bytes)
+    each = fitting(stage.job.system, min(each, LARGEST_MARCH), ask.room)
     repeats = 1 if ask.plain else min(max(1, math.ceil(wanted / each)), drive.REPEATS)
     at_hand = max(each, stage.work.large)
     few = not least and wanted <= (1 + SMALL) * at_hand

@@ -179,11 +179,11 @@ def _classes(X: np.ndarray, y: np.ndarray, values: np.ndarray, words: dict[str, 
     prior = counts / counts.sum()
     # The mean of both has no noise in common with v: Cov(π₁μ₁ + π₂μ₂, μ₁ − μ₂) = Σ/n − Σ/n.
     common = prior @ means
-    shift = float(common @ gap) / size.sum() if size.sum() > 0 else 0.0
+    shift = float(_settled(common @ gap / size.sum())) if size.sum() > 0 else 0.0
     _check_centred(common - shift * gap, groups, len(X))
     d = X.shape[1]
     # Σ_{k in q} v_k² = p_q d (factor_q/d)² for v = a/d
-    spectrum = Spectrum(groups.values * d, groups.counts / d, d * np.sqrt(size / groups.counts))
+    spectrum = _spectrum(groups, d, d * np.sqrt(size / groups.counts))
     law = Mixture([shift + prior[1], shift - prior[0]], spectrum, prior)
     problem = Problem(labels=ByClass(values.tolist()), data=law, **words)
     return problem, Seen(rows, groups, _learned(sample, vectors, parts), vectors[:, :LEADING])
@@ -205,11 +205,23 @@ def _teacher(X: np.ndarray, y: np.ndarray, words: dict[str, Any]) -> tuple[Probl
     # Σ_{k in q} θ_k² σ_k = p_q d σ_q factor_q²
     power = groups.values * groups.counts
     factor = np.sqrt(np.divide(seen, power, out=np.zeros_like(seen), where=power > 0))
-    law = Spectrum(groups.values * d, groups.counts / d, factor)
+    law = _spectrum(groups, d, factor)
     rule = {"labels": Linear(), "teacher": Normal(1.0)} if seen.any() else {"labels": Noise()}
-    problem = Problem(noise=Normal(np.sqrt(noise)), data=law, **rule, **words)
+    problem = Problem(noise=Normal(float(_settled(np.sqrt(noise)))), data=law, **rule, **words)
     learned = _learned(sample, vectors, parts * np.sqrt(sample.values))
     return problem, Seen(rows, groups, learned, vectors[:, :LEADING])
+
+
+def _spectrum(groups: Groups, dim: int, factor: np.ndarray) -> Spectrum:
+    """The law of rows whose entries are of order one, and what the teacher has in each group."""
+    share = _settled(groups.counts / dim)
+    return Spectrum(_settled(groups.values * dim), share / share.sum(), _settled(factor))
+
+
+def _settled(numbers: Any) -> np.ndarray:
+    """In single precision: the last digits of singular values depend on how many cores took part, and a problem, to
+    which a checkpoint belongs, must not."""
+    return np.asarray(numbers, np.float32).astype(np.float64)
 
 
 def _learned(sample: Sample, vectors: np.ndarray, parts: np.ndarray) -> np.ndarray:

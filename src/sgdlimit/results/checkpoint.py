@@ -24,12 +24,14 @@ from ..describe import to_words
 from ..errors import reject
 from . import files
 
-MAGIC = b"sgdlimit checkpoint 1\n"
+MAGIC = b"sgdlimit checkpoint 2\n"
 EVERY = 5.0
 """Seconds between two writings, at least."""
 COSTS = 10.0
 """Between two, so many times what one takes: no more than a tenth of the time is spent on them."""
 
+BEGUN = "begun with"
+"""The piece that holds what the first process found on its machine, and decided by."""
 SHORT = 60
 """Letters of a word that a message can show; a digest has 64."""
 
@@ -43,7 +45,7 @@ def identity(problem: Any, algorithm: Any, seed: int, **options: Any) -> dict[st
         "seed": str(seed),
         **{name: json.dumps(to_words(value), sort_keys=True, default=str) for name, value in options.items()},
         "numerical version": f"sgdlimit {__version__}, jax {jax.__version__}, numpy {np.__version__}",
-        "machine": f"{device.platform} {device.device_kind}, {len(jax.devices())}",
+        "machine": f"{device.platform} {device.device_kind}",
     }
 
 
@@ -76,6 +78,11 @@ class Checkpoint:
         """A finished piece; the dictionary is the caller's own."""
         piece = self._pieces.get(name)
         return None if piece is None else dict(piece)
+
+    def begun_with(self, name: str, value: float) -> float:
+        """What the work was begun with: this value, or where it goes on, that of then."""
+        with self._lock:
+            return float(self._pieces.setdefault(BEGUN, {}).setdefault(name, np.asarray(value)))
 
     def put(self, name: str, arrays: dict[str, np.ndarray]) -> None:
         """A piece is finished; it is written when that is due."""

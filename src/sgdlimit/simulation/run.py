@@ -164,7 +164,8 @@ def simulate_on_data(
     extra = Extra(own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics))
     wanted = grid.resolve(t_max, times)
     some = y[np.linspace(0, n - 1, min(n, COUNT)).astype(int)]
-    top = float(np.linalg.norm(X, 2)) ** 2 * dim / n
+    # In single precision: its last digits depend on how many cores took part, and steps must not.
+    top = float(np.float32(np.linalg.norm(X, 2))) ** 2 * dim / n
     pull = curvature(problem, float(wanted[-1]), np.zeros((len(some), 1)), some, top)
     plan, step = _plan(algorithm, problem, dim, n, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))

@@ -23,6 +23,7 @@ from .._fingerprint import digest
 from .._version import __version__
 from ..algorithms import Algorithm
 from ..dmft.solver import Numbers, numbers
+from ..dmft.stages import CROWDED
 from ..errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning, reject
 from ..problem import Problem
 from ..results import Result
@@ -160,6 +161,7 @@ def perform(task: Task) -> Outcome:
         try:
             result = _call(task, kind, options)
             status, reason = result.status, result.message
+            lasting = lasting and not reason.endswith(CROWDED)
             results[kind] = result
             own_steps = kind == "simulate" or task.algorithm.discrete
             for name, axes, values in kept.curves(result, task.times, task.final, own_steps):
