@@ -229,7 +229,7 @@ def _stated(ask: Ask, found: Marched) -> list[Check]:
     law, curves = ask.problem.noise, [name for name in ask.variables if name in ask.heavy]
     if not curves or not isinstance(law, Law) or law.second_moment is None:
         return []
-    drawn = np.mean([np.mean(np.square(np.asarray(start.z, np.float64))) for start in found.starts])
+    drawn = float(np.mean([np.mean(np.square(np.asarray(start.z, np.float64))) for start in found.starts]))
     words = f"E z² is {drawn:.3g} over the samples, stated {law.second_moment:.3g}; {', '.join(curves)} do not settle"
     words += ", name other `variables`"
     return [Check.most("second moment of z", abs(drawn / law.second_moment - 1), ERROR, words)]

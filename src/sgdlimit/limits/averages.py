@@ -1,8 +1,8 @@
 """Averages over (w, w*, z): one fresh sample's pre-activations and label noise, given the second moments of θ.
 
 Evenly spread points, weighted so that all first and second moments are exact (control variates) and independent in
-each replica, so that the spread over replicas is an honest standard error. Moments of z that is rarely large, or drawn by
-a sampler of the user's, are left as they come: what grows less than z² does not follow them.
+each replica, so that the spread over replicas is an honest standard error. Moments of z that is rarely large, or
+drawn by a sampler of the user's, are left as they come: what grows less than z² does not follow them.
 """
 
 from functools import partial

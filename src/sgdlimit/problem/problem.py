@@ -327,7 +327,7 @@ class Rare(NamedTuple):
     """What is averaged over samples, by name, where the student starts and where it equals the teacher."""
 
     places: list[dict[str, np.ndarray]]
-    count: np.ndarray
+    counts: np.ndarray
     """What each sample counts."""
 
     def fewest(self, tol: float, without: Collection[str] = ()) -> tuple[int, str]:
@@ -341,7 +341,7 @@ class Rare(NamedTuple):
             moments = []
             for place in self.places:
                 value = np.abs(place[name].astype(np.float64))
-                known = np.where(np.isfinite(value), self.count, 0.0)
+                known = np.where(np.isfinite(value), self.counts, 0.0)
                 value = np.where(np.isfinite(value), value, 0.0)
                 moments.append([float(np.sum(known * value**power) / np.sum(known)) for power in (1, 2)])
             scale = max(mean for mean, _ in moments)
