@@ -14,7 +14,6 @@ from ..algorithms.base import check_share, require
 from ..errors import flag, reject
 from ..limits.curvature import curvature, start_samples
 from ..problem import Constant, Iid, Problem, fields
-from ..problem.problem import check_tails
 from ..problem.schedules import resolving_step
 from ..results.checkpoint import Checkpoint
 from .noise import ROLES, ROUNDS, rows_within
@@ -95,7 +94,6 @@ class Pace(NamedTuple):
 
 def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
     """Refuse a force or a penalty whose gradient jumps, and measure the curvature at the start, schedule included."""
-    check_tails(problem)
     check_share(algorithm, np.array([t_max]))
     w, z = start_samples(problem)
     with jax.enable_x64(True):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..problem import Law, Problem, observables
+from ..problem import observables
 from ..problem.shift import Push, push
 from ..results.metrics import SOFT
 from . import noise
@@ -57,21 +57,6 @@ def _each(fn: Any) -> Any:
     return jax.vmap(fn, in_axes=(-1, -1, 0), out_axes=-1)
 
 
-def _mean(problem: Problem, z: Any, values: Any) -> Any:
-    """The mean over samples; under a law of the user's with stated moments less what z² has too much (control variate).
-
-    Such noise is drawn, not spread evenly, and may have heavy tails: a squared error then has those of z².
-    """
-    law = problem.noise_law
-    if not isinstance(law, Law) or law.second_moment is None:
-        return jnp.mean(values).astype(jnp.float64)
-    values, square = values.astype(jnp.float64), z.astype(jnp.float64) ** 2
-    mean, centred = jnp.mean(values), square - jnp.mean(square)
-    spread = jnp.mean(centred**2)
-    slope = jnp.mean(values * centred) / jnp.where(spread > 0, spread, 1.0)
-    return mean - slope * (jnp.mean(square) - law.second_moment)
-
-
 def init(system: System, start: Start) -> DataState:
     """No steps yet."""
     _, m, _, M = system.shape
@@ -105,7 +90,8 @@ def step(
         push=push(problem, start.z, driven),
     )
     chosen = observables.on_samples(problem) | dict(system.metrics)
-    seen = {f"train_{name}": _mean(problem, start.z, _each(fn)(r, r_star, start.z)) for name, fn in chosen.items()}
+    values = {name: _each(fn)(r, r_star, start.z) for name, fn in chosen.items()}
+    seen = {f"train_{name}": jnp.mean(value).astype(jnp.float64) for name, value in values.items()}
     if (soft := observables.softened(problem, r, r_star, start.z)) is not None:
         seen[SOFT] = soft.astype(jnp.float64)
     seen["Gamma"] = answer.gamma

@@ -27,14 +27,14 @@ from ..errors import (
 )
 from ..limits.curvature import stiff_words
 from ..limits.stability import divergence_words, largest_stable
-from ..problem import DataLaw, Problem, fields
+from ..problem import DataLaw, Law, Problem, fields
 from ..problem.data import tested, warn_of_rank
-from ..problem.problem import check_start
+from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
 from ..results import Solution
 from ..results import metrics as own
 from ..results.checkpoint import Checkpoint, identity
 from ..results.provenance import provenance
-from ..results.quality import Check, Curve, Quality, judge
+from ..results.quality import ERROR, Check, Curve, Quality, judge
 from ..results.variables import COMPARABLE
 from . import estimate, stages
 from .checks import check_choices, check_rotated, look, room_for
@@ -222,7 +222,18 @@ def checked(ask: Ask, stage: Stage) -> Quality:
         Check.most("time step", worst["step"], 0.05, f"what is left after {len(found.records)} grids"),
         Check.report("finite samples", worst["bias"], f"bias of marches of {found.fed_back[0]} samples"),
     ]
-    return quality + further
+    return quality + further + _stated(ask, found)
+
+
+def _stated(ask: Ask, found: Marched) -> list[Check]:
+    """Under noise without a fourth moment: how far E z² of the samples is from that which its law states."""
+    law, curves = ask.problem.noise, [name for name in ask.variables if name in ask.heavy]
+    if not curves or not isinstance(law, Law) or law.second_moment is None:
+        return []
+    drawn = float(np.mean([np.mean(np.square(np.asarray(start.z, np.float64))) for start in found.starts]))
+    words = f"E z² is {drawn:.3g} over the samples, stated {law.second_moment:.3g}; {', '.join(curves)} do not settle"
+    words += ", name other `variables`"
+    return [Check.most("second moment of z", abs(drawn / law.second_moment - 1), ERROR, words)]
 
 
 OPTIONS = ("tol", "variables", "dt", "times", "samples", "extrapolate", "words", "kernels", "snapshots", "test_data")
@@ -267,9 +278,10 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
     tol, dt, samples, replicas, max_seconds, max_bytes = numbers(**{name: given[name] for name in Numbers._fields})
     last = float(grid.resolve(t_max, given["times"])[-1])
     on_samples, on_weights = own.on_samples(problem, given["metrics"]), own.on_weights(problem, given["weight_metrics"])
-    check_start(problem)
+    rare, heavy = check_start(problem), check_tails(problem)
     linear = fields.linear_drift(problem, last)
-    check_rotated(problem, linear, bool(on_weights) or given["snapshots"] is not None)
+    draws = bool(on_weights) or given["snapshots"] is not None
+    check_rotated(problem, linear, draws)
     owner = {}
     if given["checkpoint"] is not None:
         who = {name: given[name] for name in OPTIONS}
@@ -284,8 +296,18 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
         pace=look(problem, algorithm, last), linear=linear,
         tol=tol or stages.DEFAULT_TOLERANCE, promised=tol is not None or (dt is None and samples is None),
         variables=_judged(problem, given["variables"], on_samples, on_weights), kept=kept,
-        progress=given["progress"], max_seconds=max_seconds, room=room_for(max_bytes, kept),
+        progress=given["progress"], max_seconds=max_seconds, room=room_for(max_bytes, kept), heavy=heavy,
+        fewest=_fewest(problem, rare, tol or stages.DEFAULT_TOLERANCE, heavy, draws or not linear),
     )  # fmt: skip
+
+
+def _fewest(problem: Problem, rare: Rare, tol: float, heavy: tuple[str, ...], drawn: bool) -> tuple[int, str]:
+    """Samples that a march needs for the rare events of labels, and of weights where these are drawn."""
+    found = [rare.fewest(tol, without={name.split("_")[1] for name in heavy})]
+    if drawn:
+        laws = {"start": problem.init, "teacher": problem.star}
+        found += [(math.ceil(FEWEST_RARE / law.rarest), name) for name, law in laws.items() if law is not None]
+    return max(found)
 
 
 def _judged(problem: Problem, names: Any, on_samples: Any, on_weights: Any) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from ..algorithms.base import check_share
 from ..errors import reject
 from ..problem import Problem
 from ..problem.data import Table
+from ..problem.problem import FEWEST_RARE
 from ..results.checkpoint import Checkpoint
 from . import drive, estimate, memory, planning
 from .checks import PART, Pace, Room, bytes_of, check_draws, check_step, fitting
@@ -97,6 +98,10 @@ class Ask:
     room: Room
     kept: Checkpoint
     progress: bool | None
+    fewest: tuple[int, str] = (1, "")
+    """Samples that a march must have to see the rare events that an average rests on, and which average."""
+    heavy: tuple[str, ...] = ()
+    """Curves whose averages do not settle under the noise."""
 
     def steps(self, halvings: int) -> planning.Steps:
         """Of the finest grid, halved so often."""
@@ -110,6 +115,7 @@ class Ask:
     def system(self, count: int, steps: planning.Steps) -> System:
         """One march of so many samples."""
         check_draws(self.algorithm, self.problem, count, steps.times)
+        self._check_rare(count)
         return System(
             self.problem, self.algorithm, groups_of(self.problem, self.tested), count,
             memory=planning.dense(steps.times), weights=Linear() if self.linear else Particles(),
@@ -117,6 +123,19 @@ class Ask:
             rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.words["dtype"],
             metrics=self.metrics, weight_metrics=self.weight_metrics, kernels=self.kernels,
         )  # fmt: skip
+
+    def _check_rare(self, count: int) -> None:
+        """Refuse a march in which too few of the rare events happen that its averages rest on."""
+        need, which = self.fewest
+        if count >= need:
+            return
+        why = f"a march must hold {need} samples to see {FEWEST_RARE} of the rare events that the {which} rests on"
+        enough = in_each(need, 1) * self.replicas
+        why += f"; take samples={enough} or more" * (enough <= MOST_SAMPLES)
+        why += "; make them less rare, or (for a square loss) use sl.least_squares, which needs moments alone"
+        if self.samples is not None:
+            raise reject("samples", self.samples, f"{count} samples a march; {why}")
+        raise reject("noise, labels, teacher", f"events once in {need / FEWEST_RARE:.2g} samples", why)
 
     @property
     def plain(self) -> bool:
@@ -221,16 +240,19 @@ def first_work(ask: Ask) -> Work:
     """As the user says, or a small one."""
     width = ask.problem.width
     wanted = ask.samples or DEFAULT_SAMPLES * width
-    each = in_each(wanted, ask.replicas)
+    each, least = in_each(wanted, ask.replicas), min(in_each(ask.fewest[0], 1), LARGEST_MARCH)
+    if ask.samples is None:
+        each = max(each, least)
+    least = min(each, least)
     if ask.plain:
         return Work(0, each, 1)
     if ask.algorithm.discrete:  # one grid: few large marches cost no more than many small ones
-        each = min(each, drive.LARGEST)
+        each = min(each, max(drive.LARGEST, least))
         return Work(0, each, max(1, -(-wanted // (each * ask.replicas))))
     fewest = 2 * estimate.ONE_MARCH * width * max(1.0, np.sqrt(wanted / (DEFAULT_SAMPLES * width)))
-    count = min(each, 2 ** int(np.ceil(np.log2(fewest) - 0.5)))
+    count = max(least, min(each, 2 ** int(np.ceil(np.log2(fewest) - 0.5))))
     repeats = max(1, -(-wanted // (count * ask.replicas)))
-    return Work(0, count, repeats, count if repeats <= SMALL else _large(repeats * count))
+    return Work(0, count, repeats, count if repeats <= SMALL else max(count, _large(repeats * count)))
 
 
 def solve(ask: Ask) -> Outcome:

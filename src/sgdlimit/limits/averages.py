@@ -1,7 +1,8 @@
 """Averages over (w, w*, z): one fresh sample's pre-activations and label noise, given the second moments of θ.
 
 Evenly spread points, weighted so that all first and second moments are exact (control variates) and independent in
-each replica, so that the spread over replicas is an honest standard error.
+each replica, so that the spread over replicas is an honest standard error. Moments of z that is rarely large, or
+drawn by a sampler of the user's, are left as they come: what grows less than z² does not follow them.
 """
 
 from functools import partial
@@ -102,9 +103,8 @@ def _points(
     pairs = np.triu_indices(size + 1)
     monomials = np.column_stack([np.ones(samples), both, both[:, pairs[0]] * both[:, pairs[1]]])
     target = np.concatenate([[1.0], first, second[pairs]])
-    if not law.exact_moments:  # estimated moments of z are no better than the sample's own
-        known = np.ones(len(target), dtype=bool)
-        known[[1 + size, -1]] = False
+    if not law.quantiles or law.rarest < 1:  # heavy or rare z: what it has too much tells little of other averages
+        known = np.concatenate([[True], np.arange(size + 1) < size, pairs[1] < size])
         monomials, target = monomials[:, known], target[known]
     # The smallest correction of equal weights that meets the targets: the regression estimator of control variates.
     missing = target - monomials.mean(axis=0)
@@ -238,6 +238,13 @@ def observe(
         length = np.sqrt(np.clip(Q[:count, ..., 0, 0], 0.0, None))
         cosine = np.sum(c[:count, ..., 0, :], axis=-1) / (np.where(length > 0, length, 1.0) * width)
         found["error"] = np.where(length > 0, np.arccos(np.clip(cosine, -1.0, 1.0)) / np.pi, 0.5)
+    if observables.square_of_sum(problem):
+        # E (w + β − Σw* − z)², z independent of w and w*: whatever its law, the moments of z are all that is needed.
+        teacher = np.asarray(nodes.teacher_root, np.float64)
+        first, second = (moment.item() for moment in problem.noise_law.moments(1))
+        level = 0.0 if at.intercept is None else at.intercept[:count, ..., 0]
+        gap = Q[:count, ..., 0, 0] - 2 * np.sum(c[:count, ..., 0, :], axis=-1) + np.sum(teacher @ teacher.T)
+        found["error"] = gap + (level - first) ** 2 + second - first**2
     return found
 
 

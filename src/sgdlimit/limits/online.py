@@ -19,8 +19,8 @@ from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, UnreliableWarning, real, reject, seed_number, whole
-from ..problem import Constant, Problem, fields
-from ..problem.problem import check_start, check_tails
+from ..problem import Constant, Problem, fields, observables
+from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
 from ..problem.schedules import course
 from ..problem.shift import place
 from ..progress import Progress
@@ -36,6 +36,8 @@ from .stability import BOUND, divergence_words, largest_stable
 
 FEWEST = 256
 """Points of an average of one replica at least, as in `solve`."""
+TOLERANCE = 1e-2
+"""What makes up less than a tenth of this need not be seen among the points."""
 COPIES = 3.0
 """Of every array of points that are held at once, on the way from one to the next."""
 
@@ -86,8 +88,8 @@ def online(
     seed = seed_number(seed)
     extra = own.on_samples(problem, metrics)
     _check_memory(problem, each, replicas, particles)
-    check_start(problem)
-    check_tails(problem)
+    rare, heavy = check_start(problem), check_tails(problem, fresh=True)
+    _check_rare(problem, rare, heavy, each, replicas)
     knots = _knots(problem, algorithm, float(t[-1]))
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
         weight_key, path_key = jax.random.split(jax.random.key(seed))
@@ -132,6 +134,15 @@ def online(
         message=message,
     )
     return Solution(variables, coords, about)
+
+
+def _check_rare(problem: Problem, rare: Rare, heavy: tuple[str, ...], each: int, replicas: int) -> None:
+    """Refuse averages over points among which too few of the rare events are that they rest on."""
+    known = {"error"} if observables.square_of_sum(problem) else set()
+    need, which = rare.fewest(TOLERANCE, without=known | {name.split("_")[1] for name in heavy})
+    if each < need:
+        why = f"{each} points a replica; {need} would hold {FEWEST_RARE} of the rare events that the {which} rests on"
+        raise reject("samples", each * replicas, f"{why}; take {need * replicas} or more, or make them less rare")
 
 
 def _check_memory(problem: Problem, each: int, replicas: int, particles: int) -> None:

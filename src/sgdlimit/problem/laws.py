@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,8 @@ MOMENT_ERROR = 0.002
 BLOCK = 2**18
 """Draws at a time."""
 MOST_BLOCKS = 128
+MORE = 16
+"""Draws of a law without a quantile function for each one that is taken of them, as far as BLOCK allows."""
 FALSE = 6.0
 """Stated moments further than this from those of BLOCK draws, in standard errors, are false."""
 TAIL = 256
@@ -44,6 +46,10 @@ class EntryLaw(abc.ABC):
 
     exact_moments: Any = True
     """Whether `moments` are exact rather than estimated."""
+    quantiles: Any = True
+    """Whether `spread_out` is by a quantile function: then few points have nearly the moments of the law."""
+    rarest: Any = 1.0
+    """Share of the entries that make up the second moment; 1 where all of them do."""
 
     @abc.abstractmethod
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
@@ -191,6 +197,11 @@ class SparseNormal(EntryLaw):
         settle(self, density=real("SparseNormal.density", self.density, above=0, most=1, why="a fraction in (0, 1]"))
         settle(self, scale=real("SparseNormal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
+    @property
+    def rarest(self) -> Any:
+        """Those that are not zero."""
+        return self.density
+
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """Sparse Gaussian entries."""
         on, value = jax.random.split(key)
@@ -221,6 +232,8 @@ class Law(EntryLaw):
     mean: float | None = None
     second_moment: float | None = None
 
+    quantiles: ClassVar = False
+
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise reject("Law.fn", repr(self.fn), "it must be a function fn(key, shape) -> array")
@@ -249,6 +262,16 @@ class Law(EntryLaw):
         """Whether the user gave them."""
         return self.mean is not None
 
+    @property
+    def rarest(self) -> float:
+        """3 (E x²)²/E x⁴ of a large draw: 1 for a Gaussian law, the share of the others where most entries are zero."""
+        return min(1.0, _summary(Snapshot(self.fn)).share)
+
+    @property
+    def heavy(self) -> bool:
+        """Whether its tails are so heavy that a mean of squares has no standard error."""
+        return not _summary(Snapshot(self.fn)).light
+
     def many(self, shape: tuple[int, ...], block: int = 0) -> np.ndarray:
         """One of some fixed large draws, the same whatever the precision of the computation around it."""
         with jax.enable_x64(False):
@@ -265,25 +288,47 @@ class Law(EntryLaw):
         """Refuse stated moments that the draws contradict; heavy tails contradict nothing."""
         if self.mean is None or self.second_moment is None or traced(self.mean) or traced(self.second_moment):
             return
-        light, *found = _summary(Snapshot(self.fn))
+        found = _summary(Snapshot(self.fn))
         for name, stated, (value, error) in zip(
-            ("mean", "second_moment"), (self.mean, self.second_moment), found, strict=True
+            ("mean", "second_moment"), (self.mean, self.second_moment), (found.mean, found.second), strict=True
         ):
-            if light and abs(stated - value) > FALSE * error + 1e-5 * abs(value):
+            if found.light and abs(stated - value) > FALSE * error + 1e-5 * abs(value):
                 why = f"that of {BLOCK} draws is {value:.5g} ± {error:.2g}; correct it, or leave both moments out"
+                why += "; values that so many draws do not show cannot be followed"
                 raise reject(f"{argument}.{name}", f"{stated:g}", why)
 
     def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
-        """Plain draws: a sampler has no quantile function."""
-        return np.asarray(self.sample(key, (len(u),)), dtype=np.float64)
+        """Some of many more draws, at the ranks that the points name; plain draws where tails are heavy.
+
+        Every one of them is as likely as another to be taken, so that means are those of the law, and the shares of its
+        values scatter less than those of plain draws. Under heavy tails only the bulk would: then the spread of means
+        would say less of the tails, which their error comes from.
+        """
+        if self.heavy:
+            return np.asarray(self.sample(key, (len(u),)), dtype=np.float64)
+        count = max(len(u), min(MORE * len(u), BLOCK))
+        draws = np.sort(np.asarray(self.sample(key, (count,)), dtype=np.float64))
+        return draws[np.minimum((count * u[:, 0]).astype(int), count - 1)]
+
+
+class Summary(NamedTuple):
+    """What one block of draws tells of an entry."""
+
+    light: bool
+    """Whether its tails are."""
+    share: float
+    """3 (E x²)²/E x⁴."""
+    mean: tuple[float, float]
+    """With its standard error."""
+    second: tuple[float, float]
 
 
 @functools.lru_cache(maxsize=64)
-def _summary(fn: Snapshot) -> tuple[bool, tuple[float, float], tuple[float, float]]:
-    """Whether tails are light; mean and second moment of one entry with their standard errors, from one block."""
+def _summary(fn: Snapshot) -> Summary:
     x = Law(fn.value).many((BLOCK,))
     first, second = ((float(np.mean(v)), float(np.std(v)) / math.sqrt(BLOCK)) for v in (x, x**2))
-    return tail_index(x) >= LIGHT, first, second
+    fourth = second[1] ** 2 * BLOCK + second[0] ** 2
+    return Summary(tail_index(x) >= LIGHT, 3 * second[0] ** 2 / fourth if fourth > 0 else 1.0, first, second)
 
 
 @functools.lru_cache(maxsize=64)
@@ -331,6 +376,16 @@ class PlusLogistic(EntryLaw):
         """As those of the base."""
         return self.base.exact_moments
 
+    @property
+    def quantiles(self) -> bool:
+        """As that of the base."""
+        return self.base.quantiles
+
+    @property
+    def rarest(self) -> Any:
+        """As that of the base."""
+        return self.base.rarest
+
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
         """The sum of two independent draws."""
         first, second = jax.random.split(key)
@@ -367,6 +422,7 @@ class Categorical(EntryLaw):
         return _iid(float(weights @ index), float(weights @ index**2), size)
 
     def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
-        """Quantiles: as many of each class as the points say."""
-        edges = np.cumsum(np.asarray(self.weights, dtype=float))[:-1]
-        return np.searchsorted(edges, u[:, 0], side="right").astype(float)
+        """As many of each class as the points say; rare classes at low points, where `wide` looks for them."""
+        order = np.argsort(self.weights, kind="stable")
+        edges = np.cumsum(np.asarray(self.weights, dtype=float)[order])[:-1]
+        return order[np.searchsorted(edges, u[:, 0], side="right")].astype(float)

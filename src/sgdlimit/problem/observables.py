@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from . import fields
-from .labels import Sign
+from .labels import Linear, Sign
 from .laws import Normal
 from .losses import identity
 from .parameters import bound
@@ -63,6 +63,12 @@ def sign_of_gaussian(problem: "Problem") -> bool:
     """Whether the zero-one error compares the signs of two Gaussians, and so is an arccos of overlaps."""
     plain = sign_of_score(problem) and not problem.bias
     return plain and isinstance(problem.labels, Sign) and isinstance(problem.noise, Normal)
+
+
+def square_of_sum(problem: "Problem") -> bool:
+    """Whether the error is (r − Σr* − z)² with a z of known moments, whose mean over fresh samples is a closed form."""
+    plain = problem.width == 1 and problem.predict is identity and error_kind(problem) == "squared"
+    return plain and isinstance(problem.labels, Linear) and bool(problem.noise_law.exact_moments)
 
 
 def on_samples(problem: "Problem") -> dict[str, SampleObservable]:
