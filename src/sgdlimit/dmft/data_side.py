@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from ..problem import observables
 from ..problem.shift import Push, push
-from ..results.metrics import SOFT
+from ..results.metrics import CONTROL, SOFT
 from . import noise
 from .response import Local, forces
 from .system import Start, Step, System
@@ -92,6 +92,8 @@ def step(
     chosen = observables.on_samples(problem) | dict(system.metrics)
     values = {name: _each(fn)(r, r_star, start.z) for name, fn in chosen.items()}
     seen = {f"train_{name}": jnp.mean(value).astype(jnp.float64) for name, value in values.items()}
+    for name, fn in chosen.items():
+        seen[CONTROL.format(name)] = jnp.mean(_each(fn)(w + shift, r_star, start.z)).astype(jnp.float64)
     if (soft := observables.softened(problem, r, r_star, start.z)) is not None:
         seen[SOFT] = soft.astype(jnp.float64)
     seen["Gamma"] = answer.gamma

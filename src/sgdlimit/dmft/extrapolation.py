@@ -108,7 +108,7 @@ def step_error(
         mean = gap.mean(axis=0) ** 2
         square = np.maximum(mean - gap.var(axis=0, ddof=1) / len(gap), LEAST**2 * mean)
         for axis in range(time_axes):
-            square = _nearby(square.swapaxes(0, axis)).swapaxes(0, axis)
+            square = nearby(square.swapaxes(0, axis)).swapaxes(0, axis)
         return np.sqrt(np.clip(square, 0.0, None))
 
     whole = size(found.best - found.plain)
@@ -124,7 +124,7 @@ def step_error(
     return last
 
 
-def _nearby(values: np.ndarray) -> np.ndarray:
+def nearby(values: np.ndarray) -> np.ndarray:
     """Means over a window along the first axis, shorter at the ends."""
     reach = 1 + len(values) // 24
     total = np.cumsum(np.concatenate([np.zeros_like(values[:1]), values]), axis=0)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from ..problem import observables
 from ..problem.shift import moved, place
-from ..results.metrics import SOFT
+from ..results.metrics import CONTROL, SOFT
 from . import data_side
 from .data_side import DataState
 from .system import Start, Step, System
@@ -87,7 +87,7 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
     """Shapes and types of what a step records; known without tracing it."""
     (g, m, k, M), n, double = system.shape, system.memory.size, jnp.float64
     averaged = observables.on_samples(system.problem) | dict(system.metrics)
-    scalars = [f"train_{name}" for name in averaged]
+    scalars = [part for name in averaged for part in (f"train_{name}", CONTROL.format(name))]
     if "error" in averaged and observables.error_kind(system.problem) == "zero-one":
         scalars.append(SOFT)
     scalars += [name for name, _ in system.weight_metrics]

@@ -32,7 +32,7 @@ FIRST = 2
 MOST_STEPS = 1e6
 MOST_RECORDED = 128
 """Times that are recorded where the user names none."""
-TILE = 6 * 2**20
+TILE = 2**20
 """Bytes of samples that one compiled call holds on a CPU: more falls out of the cache."""
 COMMON = 0.1
 """Steps shorter than all but this share of them, at the start or between recorded times, ask for no function."""

@@ -43,7 +43,7 @@ def curves(
     )  # fmt: skip
     level = planning.level(grid, 1, kept, dtype)
     records = march.trace(system, _start(system, key), jax.tree.map(jnp.asarray, level.steps))
-    return {name: part for name, part in records.items() if name not in INTERNAL}
+    return {name: part for name, part in records.items() if name.isidentifier() and name not in INTERNAL}
 
 
 def _start(system: System, key: Any) -> Start:

@@ -252,7 +252,7 @@ def first_work(ask: Ask) -> Work:
     fewest = 2 * estimate.ONE_MARCH * width * max(1.0, np.sqrt(wanted / (DEFAULT_SAMPLES * width)))
     count = max(least, min(each, 2 ** int(np.ceil(np.log2(fewest) - 0.5))))
     repeats = max(1, -(-wanted // (count * ask.replicas)))
-    return Work(0, count, repeats, count if repeats <= SMALL else max(count, _large(repeats * count)))
+    return Work(0, count, repeats, count if repeats <= SMALL else max(count, _large(ask, repeats * count)))
 
 
 def solve(ask: Ask) -> Outcome:
@@ -321,7 +321,8 @@ def worst(ask: Ask, labelled: Labelled, part: str = "total") -> float:
 def next_work(ask: Ask, stage: Stage) -> Work:
     """What the errors of a stage ask for; the same work again where nothing more can be done."""
     goal, work, labelled = ask.tol / WITHIN, stage.work, stage.labelled
-    step, bias, noise = (worst(ask, labelled, part) for part in ("step", "bias", "monte_carlo"))
+    # of the steps' error what its own noise could not make: the rest falls with more samples
+    step, bias, noise = (worst(ask, labelled, part) for part in ("step_seen", "bias", "monte_carlo"))
     halvings = work.halvings
     if step > goal and (ask.dt is not None or len(stage.job.strides) == 1 or halvings == HALVINGS):
         if math.hypot(noise, bias) <= goal:
@@ -352,7 +353,7 @@ def next_work(ask: Ask, stage: Stage) -> Work:
     repeats = 1 if ask.plain else min(max(1, math.ceil(wanted / each)), drive.REPEATS)
     at_hand = max(each, stage.work.large)
     few = not least and wanted <= (1 + SMALL) * at_hand
-    return Work(halvings, each, repeats, at_hand if few else max(_large(wanted), min(least, drive.LARGEST), each))
+    return Work(halvings, each, repeats, at_hand if few else max(_large(ask, wanted), min(least, drive.LARGEST), each))
 
 
 def _cautious(ask: Ask, work: Work, stage: Stage) -> Work:
@@ -363,12 +364,16 @@ def _cautious(ask: Ask, work: Work, stage: Stage) -> Work:
     halvings = min(work.halvings, stage.work.halvings + AT_ONCE)
     if work.each * work.repeats <= most:
         return work._replace(halvings=halvings)
-    return Work(halvings, work.each, most // work.each, min(work.large, max(_large(most), work.each)))
+    return Work(halvings, work.each, most // work.each, min(work.large, max(_large(ask, most), work.each)))
 
 
-def _large(samples: float) -> int:
-    """Of one march where a replica has so many: two or three, and few sizes, since each is compiled."""
-    return max((size for size in LARGER if 2 * size <= samples), default=LARGER[0])
+def _large(ask: Ask, samples: float) -> int:
+    """Of one march where a replica has so many: two or three, and few sizes, since each is compiled.
+
+    On a CPU no larger than the cache holds: beyond it a sample costs twice the time.
+    """
+    most = LARGER[-1] // ask.problem.width if machine.idle() == 0 else LARGER[-1]
+    return max((size for size in LARGER if 2 * size <= samples and size <= most), default=LARGER[0])
 
 
 def seconds_of(work: Work, stage: Stage) -> float:

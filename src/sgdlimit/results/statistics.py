@@ -59,6 +59,5 @@ def variables(name: str, dims: tuple[str, ...], estimate: Estimate) -> dict[str,
 
 
 def without_noise(gap: np.ndarray) -> np.ndarray:
-    """Size of the mean of differences (replicas, …): the square of its own noise is taken off, but never most of it."""
-    mean = gap.mean(axis=0) ** 2
-    return np.sqrt(np.maximum(mean - gap.var(axis=0, ddof=1) / len(gap), mean / 4))
+    """Size of the mean of differences (replicas, …), the square of its own noise taken off."""
+    return np.sqrt(np.maximum(gap.mean(axis=0) ** 2 - gap.var(axis=0, ddof=1) / len(gap), 0.0))
