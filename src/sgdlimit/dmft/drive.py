@@ -122,7 +122,7 @@ def march(job: Job, memories: list[Memory], progress: bool | None) -> Marched:
 def _march(job: Job, progress: bool | None) -> Marched:
     """Every replica on all grids; the coarsest once more with other functions; then what more marches there are."""
     system = job.system
-    levels = [planning.level(job.steps.times, stride, system.memory, system.dtype) for stride in job.strides]
+    levels = [_level(job, system, stride, system.memory) for stride in job.strides]
     steps = sum(len(level.times) for level in levels) + (job.repeats - 1) * len(levels[-1].times)
     with Progress("solve", job.replicas * steps, progress) as bar:
         bar.phase("compiling")
@@ -210,7 +210,7 @@ def _all_grids(
 
     def compared(level: Level) -> Records:
         assert others is not None
-        return one(planning.level(job.steps.times, level.stride, others, system.dtype), 0, keep[:0], "shifted")
+        return one(_level(job, system, level.stride, others), 0, keep[:0], "shifted")
 
     tasks = [
         partial(one, level, batch, keep[: None if depth == 0 else 0])
@@ -257,6 +257,10 @@ def _name(job: Job, system: System, turn: int, level: Level, batch: int, more: s
     """Of one march among all of a solution, whichever stage it belongs to."""
     kept = f"{type(system.memory).__name__}{system.memory.size}{more}"
     return f"{len(job.steps.times)} {kept} {system.samples} {turn} {level.stride} {batch}"
+
+
+def _level(job: Job, system: System, stride: int, kept: Memory) -> Level:
+    return planning.level(job.steps.times, stride, kept, system.dtype, system.algorithm.discrete)
 
 
 def _distance(again: Records, records: Records) -> dict[str, np.ndarray]:
