@@ -244,7 +244,7 @@ def _jumps(argument: str, schedule: ScheduleLike, t: np.ndarray, s: np.ndarray) 
         left = np.abs(value - before) > np.abs(after - value)
         low, before = np.where(left, low, middle), np.where(left, before, value)
         high, after = np.where(left, middle, high), np.where(left, value, after)
-    found = jumping(before, after) & (high - low <= 4 * np.spacing(high)) & (low > 0)
+    found = jumping(before, after) & (high - low <= 4 * np.spacing(high)) & (low > 0) & (high < t[-1])
     return np.unique(low[found]), np.unique(high[found])
 
 
