@@ -59,7 +59,7 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
     end = min((grid[-1] if len(grid) else -1.0) for grid in grids)
     at = job.steps.record[job.steps.times[job.steps.record] <= end * (1 + 1e-12)]
     time = job.steps.times[at]
-    early = _early(time, levels[-1].times, job.steps.anew)
+    early = (time > 0) & (time < levels[-1].times[:2][-1])  # before the first step of the coarsest grid
 
     def at_limit(name: str) -> Limit:
         values = [part.values[name].astype(np.float64) for part in records]
@@ -116,13 +116,6 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
     if "norm_by_group" in variables:
         coords["group"] = np.arange(found.system.shape[0])
     return Labelled(variables, coords, errors, scales)
-
-
-def _early(time: np.ndarray, coarse: np.ndarray, anew: np.ndarray) -> np.ndarray:
-    """Which times lie before the coarsest grid's first step from the start, or from a jump."""
-    first = np.searchsorted(coarse, anew)
-    ends = coarse[np.minimum(first + 1, len(coarse) - 1)]
-    return np.any((time[:, None] > anew) & (time[:, None] < ends), axis=1)
 
 
 def _between(sharp: np.ndarray, soft: np.ndarray, times: np.ndarray, stride: int) -> np.ndarray:
@@ -202,7 +195,7 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
     """
     system, M = found.system, found.system.samples
     times, count = np.arange(limits["norm"].best.shape[1], dtype=float), len(limits["norm"].best)
-    some = _some(limits)
+    some = np.unique(np.linspace(0, len(times) - 1, min(SPARSE, len(times))).round().astype(int))
 
     def seen(nodes: Nodes, wanted: list[tuple[int, Any, bool]]) -> list[dict[str, np.ndarray]]:
         """At an order and times, at the mean or that without the replica whose points are used: (replicas, times)."""
@@ -243,21 +236,6 @@ def _test(found: Marched, limits: dict[str, Limit], seed: int) -> dict[str, Limi
         parts = [mean + carried(part[name] + shift[name] - mean[:, some]) for part in copies]
         out[f"test_{name}"] = Limit(*(parts if len(parts) == 3 else parts * 3))
     return out
-
-
-def _some(limits: dict[str, Limit]) -> np.ndarray:
-    """Places of SPARSE times that are spread evenly, and of half as many between which weights move equally far."""
-    count = limits["norm"].best.shape[1]
-    way = np.zeros(count)
-    for name in ("fresh_norm", "fresh_overlap"):
-        mean = limits[name].best.mean(axis=0).reshape(count, -1)
-        way += np.cumsum(np.abs(np.diff(mean, axis=0, prepend=mean[:1])).sum(axis=1)) / (
-            np.max(np.abs(mean), initial=0.0) or 1.0
-        )
-    moved = np.searchsorted(way, np.linspace(0.0, way[-1], SPARSE // 2))
-    return np.unique(
-        [*np.linspace(0, count - 1, min(SPARSE, count)).round().astype(int), *np.minimum(moved, count - 1)]
-    )
 
 
 def _own_nodes(found: Marched) -> Nodes:

@@ -97,11 +97,10 @@ LEAST = 0.5
 def step_error(
     found: Limit, extrapolate: bool = True, time_axes: int = 1, early: np.ndarray | None = None
 ) -> np.ndarray:
-    """What is left of the steps' error, on average over replicas, and over nearby times where that is more, since
-    corrections may cross zero.
+    """What is left of the steps' error, on average over replicas and nearby times, since corrections may cross zero.
 
     Without extrapolation the value is that of the finest grid, and all corrections together are its error; so too at
-    `early` times after the start or a jump, where the coarsest grid has taken too few steps for its order to show.
+    `early` times, where the coarsest grid has taken too few steps for its order to show.
     """
 
     def size(gap: np.ndarray) -> np.ndarray:
@@ -109,7 +108,7 @@ def step_error(
         mean = gap.mean(axis=0) ** 2
         square = np.maximum(mean - gap.var(axis=0, ddof=1) / len(gap), LEAST**2 * mean)
         for axis in range(time_axes):
-            square = np.maximum(square, _nearby(square.swapaxes(0, axis)).swapaxes(0, axis))
+            square = _nearby(square.swapaxes(0, axis)).swapaxes(0, axis)
         return np.sqrt(np.clip(square, 0.0, None))
 
     whole = size(found.best - found.plain)

@@ -50,8 +50,6 @@ class Steps(NamedTuple):
 
     times: np.ndarray
     record: np.ndarray
-    anew: np.ndarray = np.zeros(1)
-    """Times at which all rates of the problem are seen at once: the start, and every jump."""
 
 
 def steps(
@@ -113,8 +111,8 @@ def _through(
     """The same steps, but for cells, coarsest steps, that something jumps in, begins anew in, or is not resolved in.
 
     A cell with a jump is cut there, and at recorded times that are `named`. From a jump on, and from the start, as long
-    as a cell lasts, cells are halved (`gentle`). Then each is halved until it resolves what is moving. No cell knows
-    how many follow it: times up to a time do not depend on the last one.
+    as a cell lasts, cells are halved (`gentle`): all rates of the problem are seen at once there. Then each is halved
+    until it resolves what is moving. No cell knows how many follow it: times up to a time do not depend on the last.
     """
     cells = np.stack([times[i : len(times) - STRIDES + i : STRIDES] for i in range(STRIDES + 1)], axis=1)
     breaks = np.unique(np.concatenate([np.zeros(0), *(part.breaks for part in moving)]))
@@ -147,7 +145,7 @@ def _through(
         home = np.searchsorted(times[::STRIDES], cells[:, 0], side="right")
         near = cells[np.isin(home, np.searchsorted(times[::STRIDES], cut, side="right")), 0]
         record = np.unique(np.concatenate([record[np.isin(record, full)], near, anew]))
-    return Steps(full, np.searchsorted(full, record), np.array(anew))
+    return Steps(full, np.searchsorted(full, record))
 
 
 def _cut(cells: np.ndarray, at: np.ndarray, through: np.ndarray) -> np.ndarray:
