@@ -12,12 +12,13 @@ from .._together import shapes_of
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import flag, reject
-from ..limits.curvature import curvature, start_samples
-from ..problem import Constant, Iid, Problem, fields
-from ..problem.schedules import resolving_step
+from ..limits.curvature import curvature, moving_of, start_samples
+from ..limits.flow import heat_of
+from ..problem import Iid, Problem, fields
+from ..problem.schedules import Course, course
 from ..results.checkpoint import Checkpoint
 from .noise import ROLES, ROUNDS, rows_within
-from .planning import DEFAULT_STEP, STRIDES
+from .planning import STRIDES
 from .system import System
 
 FEWEST_DRAWS = 64
@@ -87,9 +88,11 @@ class Pace(NamedTuple):
     """How fast the data can pull at the start."""
 
     limit: float
-    """Largest stable Euler step, 2 over the largest curvature of the training loss; less if a schedule has bursts."""
+    """Largest stable Euler step, 2 over the largest curvature of the training loss at all times."""
     slopes: tuple[np.ndarray, np.ndarray]
     """E∇ℓ and E∇h, (m, m)."""
+    moving: tuple[Course, ...] = ()
+    """What changes in time and must be resolved: nothing for an algorithm whose step is real."""
 
 
 def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
@@ -102,12 +105,8 @@ def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
                 _refuse_jumps(*_jumps(problem, w[:LINES], z[:LINES], t))
     found = curvature(problem, t_max, w, z)
     limit = 2 / found.data if found.data > 0 else np.inf
-    for name, schedule in (("schedule", problem.schedule), ("batch_share", algorithm.batch_share)):
-        if not algorithm.discrete and not isinstance(schedule, Constant):
-            step = min(DEFAULT_STEP, limit / PART)
-            resolved = resolving_step(name, schedule, t_max, step)
-            limit = PART * resolved if resolved < step else limit
-    return Pace(limit, found.slopes)
+    moving = [] if algorithm.discrete else [*moving_of(problem), *heat_of(algorithm)]
+    return Pace(limit, found.slopes, tuple(course(*item, t_max).thinned() for item in moving))
 
 
 def _refuse_jumps(force: Any, drift: Any) -> None:
@@ -129,7 +128,7 @@ def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
     """
     largest = float(np.max(np.diff(times)))
     if not algorithm.discrete and 2 * largest > limit:
-        why = f"explicit Euler is unstable above {limit:.3g}, or passes over bursts of a schedule, and errors need 2 dt"
+        why = f"explicit Euler is unstable above {limit:.3g}, and errors need 2 dt"
         why += f"; take dt ≤ {limit / PART:.2g}, or leave it out"
         raise reject("dt", f"{largest:.4g}", why)
 

@@ -74,7 +74,7 @@ def step(
     """Step i, given R_w(i,·) by its coefficients ρ, w_i, what moves its class, and f = Σ_j R_w(i,j) F_j."""
     problem, dtype, (_, m, k, M) = system.problem, system.dtype, system.shape
     delta = jnp.asarray(problem.sample_ratio, dtype)
-    r_star, t = start.r_star, step.t.astype(dtype)
+    r_star, t = start.r_star, step.t
     r = w + shift - f / delta  # eq:dmft_disc_r
     force = forces(problem, t, r, start)
     increments, Z, expected = noise.increments(system, state.increments, start, step)

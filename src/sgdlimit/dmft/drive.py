@@ -154,7 +154,7 @@ def march(job: Job, memories: list[Memory], progress: bool | None) -> Marched:
 def _march(job: Job, progress: bool | None) -> Marched:
     """Every replica on all grids; the coarsest once more with other functions; then what more marches there are."""
     system = job.system
-    levels = [planning.level(job.steps.times, stride, system.memory, system.dtype) for stride in job.strides]
+    levels = [_level(job, system, stride, system.memory) for stride in job.strides]
     steps = sum(len(level.times) for level in levels) + (job.repeats - 1) * len(levels[-1].times)
     with Progress("solve", job.replicas * steps, progress) as bar:
         bar.phase("compiling")
@@ -250,7 +250,7 @@ def _all_grids(
 
     def compared(level: Level, batch: int) -> Records:
         assert others is not None
-        return one(planning.level(job.steps.times, level.stride, others, system.dtype), batch, keep[:0], others)
+        return one(_level(job, system, level.stride, others), batch, keep[:0], others)
 
     tasks = [
         partial(one, level, batch, keep[: None if depth == 0 else 0])
@@ -293,6 +293,10 @@ def _softly(records: Records, finest: Records, level: Level) -> Records:
     error = records.values["train_error"].copy()
     error[:, :both] = sharp[:, :both] + records.values[metrics.SOFT][:, :both] - soft[:, :both]
     return replace(records, values=records.values | {"train_error": error})
+
+
+def _level(job: Job, system: System, stride: int, kept: Memory) -> Level:
+    return planning.level(job.steps.times, stride, kept, system.dtype, system.algorithm.discrete)
 
 
 def _distance(again: Records, records: Records) -> dict[str, np.ndarray]:

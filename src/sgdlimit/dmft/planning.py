@@ -12,6 +12,7 @@ from ..algorithms import Algorithm
 from ..errors import reject
 from ..limits.spectrum import marchenko_pastur
 from ..problem import Problem
+from ..problem.schedules import Course, just_after
 from . import memory
 from .memory import Dense, Memory, Moments
 from .noise import STRIDES
@@ -28,7 +29,11 @@ ALIGNING = 1.3
 """Recorded times lie on the coarsest grid too where that takes at most so many times the steps: nothing is then
 interpolated."""
 FIRST = 2
-"""Steps in the place of each of the first."""
+"""Steps in the place of each of the first, a power of two."""
+NEAR = 1e-11
+"""A jump that is this share of a cell away from an edge is at the edge: less than `just_after` it."""
+LEAST = 1e-4
+"""What a cell may miss of the integral of a schedule, as a share of the longest cell."""
 MOST_STEPS = 1e6
 MOST_RECORDED = 128
 """Times that are recorded where the user names none."""
@@ -56,10 +61,13 @@ def steps(
     aligned: bool,
     halvings: int = 0,
     gentle: bool = True,
+    moving: tuple[Course, ...] = (),
 ) -> Steps:
     """Steps ≤ dt up to t_max, or through the recorded `times`, shorter at first; `aligned`: all on the coarsest grid.
 
     limit: the step that the problem's curvature allows at most, where the user names none; then halved so often.
+    moving: what changes in time. Its jumps are times of the coarsest grid, with shorter steps after them as at the
+        start, and all grids resolve what it does in between.
     """
     wanted = grid.resolve(t_max, times)
     last = float(wanted[-1])
@@ -78,7 +86,8 @@ def steps(
         every = STRIDES * math.ceil(count / (STRIDES * MOST_RECORDED)) if count > MOST_RECORDED else 1
         every = max(every, STRIDES) if aligned else every
         record = np.arange(0, count + 1, every)
-        return _gently(np.linspace(0.0, last, count + 1), np.union1d(record, [count]), gentle)
+        full = np.linspace(0.0, last, count + 1)
+        return _through(full, full[np.union1d(record, [count])], False, size, gentle, moving)
     knots = np.unique(np.concatenate([[0.0], wanted]))
     gaps = np.diff(knots)[1:]  # the first interval, from zero, stands apart
     grows = dt is None and len(gaps) > 2 and np.all(np.diff(gaps) > 0) and gaps[-1] > 4 * gaps[0]
@@ -93,16 +102,74 @@ def steps(
         a, b = knots[-2:]
         parts[-1] = np.linspace(a, b, len(parts[-1]) + missing + 1)[:-1]
     full = np.concatenate([*parts, knots[-1:]])
-    return _gently(full, np.searchsorted(full, wanted), gentle)
+    return _through(full, full[np.searchsorted(full, wanted)], True, size, gentle, moving)
 
 
-def _gently(times: np.ndarray, record: np.ndarray, gentle: bool) -> Steps:
-    """The first coarsest step in FIRST times as many: at the start all rates of the problem are seen at once."""
-    if not gentle:
-        return Steps(times, record)
-    head = np.interp(np.arange(FIRST * STRIDES) / FIRST, np.arange(STRIDES + 1), times[: STRIDES + 1])
-    later = np.where(record <= STRIDES, FIRST * record, record + (FIRST - 1) * STRIDES)
-    return Steps(np.concatenate([head, times[STRIDES:]]), later)
+def _through(
+    times: np.ndarray, record: np.ndarray, named: bool, size: float, gentle: bool, moving: tuple[Course, ...]
+) -> Steps:
+    """The same steps, but for cells, coarsest steps, that something jumps in, begins anew in, or is not resolved in.
+
+    A cell with a jump is cut there, and at recorded times that are `named`. From a jump on, and from the start, as long
+    as a cell lasts, cells are halved (`gentle`): all rates of the problem are seen at once there. Then each is halved
+    until it resolves what is moving. No cell knows how many follow it: times up to a time do not depend on the last.
+    """
+    cells = np.stack([times[i : len(times) - STRIDES + i : STRIDES] for i in range(STRIDES + 1)], axis=1)
+    breaks = np.unique(np.concatenate([np.zeros(0), *(part.breaks for part in moving)]))
+    anew, cut, until = [0.0], [], [float(cells[0, -1])]
+    for at in breaks[(breaks > 0) & (breaks < times[-1])]:
+        home = int(np.searchsorted(cells[:, 0], at, side="right")) - 1
+        a, b = cells[home, [0, -1]]
+        points = np.array([a, b, *cut, *(record[(record > a) & (record < b)] if named else ())])
+        edge = float(points[np.argmin(np.abs(points - at))])
+        if abs(edge - at) > max(NEAR * (b - a), 8 * np.spacing(at)):
+            edge = float(at)
+        if edge not in (a, b, *cut):
+            cut.append(edge)
+        if edge < times[-1] and edge not in anew:
+            anew.append(edge)
+            until.append(float(edge + b - a))
+    if cut:
+        cells = _cut(cells, np.array(cut), record if named else times[:0])
+    if gentle:
+        fresh = np.any((cells[:, :1] >= anew) & (cells[:, :1] < until), axis=1)
+        for _ in range(FIRST.bit_length() - 1):
+            cells, fresh = _halved(cells, fresh)
+    while not np.all(sound := np.all([part.resolved(cells, LEAST * STRIDES * size) for part in moving], axis=0)):
+        if len(cells) * STRIDES > MOST_STEPS:
+            why = f"more than {MOST_STEPS:g} steps up to t = {times[-1]:g} would be needed; lower t_max"
+            raise reject("schedule", "a schedule, a batch or a field with short bursts", why)
+        cells, _ = _halved(cells, ~sound)
+    full = np.append(cells[:, :-1].ravel(), times[-1])
+    if cut and not named:  # times of cells that were cut give way to edges
+        home = np.searchsorted(times[::STRIDES], cells[:, 0], side="right")
+        near = cells[np.isin(home, np.searchsorted(times[::STRIDES], cut, side="right")), 0]
+        record = np.unique(np.concatenate([record[np.isin(record, full)], near, anew]))
+    return Steps(full, np.searchsorted(full, record))
+
+
+def _cut(cells: np.ndarray, at: np.ndarray, through: np.ndarray) -> np.ndarray:
+    """Cells with an edge at each of the times `at`, and, where they are cut, `through` others; the rest as they are."""
+    home = np.searchsorted(cells[:, 0], at, side="right") - 1
+    parts, last = [], 0
+    for i in np.unique(home):
+        a, b = cells[i, [0, -1]]
+        edges = np.unique(np.concatenate([[a, b], at[home == i], through[(through > a) & (through < b)]]))
+        parts += [cells[last:i], np.linspace(edges[:-1], edges[1:], STRIDES + 1, axis=1)]
+        last = i + 1
+    return np.concatenate([*parts, cells[last:]])
+
+
+def _halved(cells: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Those cells in two, with all of their times; and which of the new ones are halves."""
+    inner = np.interp(np.arange(2 * STRIDES + 1) / 2, np.arange(STRIDES + 1), np.arange(STRIDES + 1.0))
+    low, share = np.minimum(inner.astype(int), STRIDES - 1), inner - np.minimum(inner.astype(int), STRIDES - 1)
+    points = cells[:, low] * (1 - share) + cells[:, low + 1] * share
+    count = np.where(which, 2, 1)
+    out = np.repeat(cells, count, axis=0)
+    first = (np.cumsum(count) - count)[which]
+    out[first], out[first + 1] = points[which, : STRIDES + 1], points[which, STRIDES:]
+    return out, np.repeat(which, count)
 
 
 def _whole_updates(wanted: np.ndarray, every: bool, dt: float) -> Steps:
@@ -128,8 +195,8 @@ class Level(NamedTuple):
     """K+1 steps, stacked."""
 
 
-def level(times: np.ndarray, stride: int, kept: Memory, dtype: str) -> Level:
-    """The march on every `stride`-th time."""
+def level(times: np.ndarray, stride: int, kept: Memory, dtype: str, discrete: bool = False) -> Level:
+    """The march on every `stride`-th time; schedules are looked at there if time is `discrete`, else a hair later."""
     beyond = times[-1] + (times[-1] - times[-1 - stride]) / stride * np.arange(1, stride + 1)
     fine = np.concatenate([times, beyond])
     own = fine[::stride]
@@ -137,8 +204,16 @@ def level(times: np.ndarray, stride: int, kept: Memory, dtype: str) -> Level:
     index = np.arange(count)
     inner = index[:, None] * stride + np.minimum(np.arange(STRIDES), stride - 1)
     rows = kept.rows(own, dtype)
+    seen = own[:-1] if discrete else just_after(own[:-1], np.diff(own))
     steps = Step(
-        index, own[:-1], np.diff(own), np.full(count, stride), index * stride, fine[inner], np.diff(fine)[inner], rows
+        index,
+        seen,
+        np.diff(own),
+        np.full(count, stride),
+        index * stride,
+        fine[inner],
+        np.diff(fine)[inner],
+        rows,
     )
     return Level(stride, own[:-1], steps)
 

@@ -41,7 +41,7 @@ def curves(
         memory=kept, weights=Linear() if linear else Particles(), response=Regression(),
         rule=Explicit() if algorithm.discrete else Implicit(), dtype=dtype,
     )  # fmt: skip
-    level = planning.level(grid, 1, kept, dtype)
+    level = planning.level(grid, 1, kept, dtype, algorithm.discrete)
     records = march.trace(system, _start(system, key), jax.tree.map(jnp.asarray, level.steps))
     return {name: part for name, part in records.items() if name.isidentifier() and name not in INTERNAL}
 

@@ -98,7 +98,7 @@ class Regression(Response):
         """Γ_i and κ from the products of the samples with each other."""
         n, m, M = state.shape
         known = (here.w @ start.basis.T / M) @ start.basis  # the basis is orthonormal: E[w_i | w_0, w*]
-        anchor = forces(system.problem, step.t.astype(system.dtype), known + here.shift, start)
+        anchor = forces(system.problem, step.t, known + here.shift, start)
         past, now = state.reshape(n * m, M), jnp.concatenate([here.w, start.basis, anchor, here.driven])
         inner, mixed, outer = ((a @ b.T).astype(jnp.float64) / M for a, b in ((now, now), (past, now), (past, past)))
         p = len(now) - m

@@ -25,7 +25,7 @@ from ..errors import (
     seed_number,
     whole,
 )
-from ..limits.curvature import stiff_words
+from ..limits.curvature import knots_of, moving_of, stiff_words
 from ..limits.stability import divergence_words, largest_stable
 from ..problem import DataLaw, Law, Problem, fields
 from ..problem.data import tested, warn_of_rank
@@ -279,7 +279,8 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
     last = float(grid.resolve(t_max, given["times"])[-1])
     on_samples, on_weights = own.on_samples(problem, given["metrics"]), own.on_weights(problem, given["weight_metrics"])
     rare, heavy = check_start(problem), check_tails(problem)
-    linear = fields.linear_drift(problem, last)
+    knots = knots_of([item for item in moving_of(problem) if item[0] == "penalty"], last)
+    linear = fields.linear_drift(problem, last, knots)
     draws = bool(on_weights) or given["snapshots"] is not None
     check_rotated(problem, linear, draws)
     owner = {}

@@ -107,7 +107,9 @@ class Ask:
         """Of the finest grid, halved so often."""
         limit = self.pace.limit / PART
         gentle = self.extrapolate and not self.kernels
-        steps = planning.steps(self.algorithm, self.t_max, self.times, self.dt, limit, self.kernels, halvings, gentle)
+        steps = planning.steps(
+            self.algorithm, self.t_max, self.times, self.dt, limit, self.kernels, halvings, gentle, self.pace.moving
+        )
         check_step(self.algorithm, steps.times, self.pace.limit)
         check_share(self.algorithm, steps.times)
         return steps

@@ -295,8 +295,7 @@ class Particles(WeightSide):
         jump = size * noise.mix(start.signs[1], averages.force[None])
         jump = jax.vmap(noise.off)(self._fixed(start.coordinates), jump)
         variance = groups.variance.astype(dtype)[:, None, None]
-        t = step.t.astype(dtype)
-        move = jax.vmap(lambda theta, change: system.rule.move(system.problem, t, dt, theta, change))
+        move = jax.vmap(lambda theta, change: system.rule.move(system.problem, step.t, dt, theta, change))
         pull = variance * pull
         if (means := averages.push.means) is not None:
             pull = pull + jnp.einsum("ok,gks->gos", means.astype(dtype), _teacher(system, start))

@@ -1,20 +1,27 @@
 """How fast the data and the penalty can pull at the start: what bounds an explicit step."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._together import mapped, meet, shapes_of, unjitted
-from ..problem import Constant, Mixture, Problem, fields
+from .._tree import tree
+from ..problem import Constant, Mixture, Problem, VectorField, fields
 from ..problem.data import Iid, Table
 from ..problem.problem import draws_at_start
-from ..problem.schedules import course
+from ..problem.schedules import ScheduleLike, course
 
 COUNT = 1024
 """Samples whose slopes at the start are looked at."""
 TIMES = 9
 """Times at which they are looked at, besides the one at which the schedule is fastest."""
+
+
+PROBES, SUMS = 8, 2
+"""States at which a field is looked at along time, and random sums of its values there."""
 
 
 class Curvature(NamedTuple):
@@ -46,6 +53,59 @@ def _all_slopes(asked: list[Any]) -> list[Any]:
     if len(asked) > 1:
         return mapped(unjitted(_slopes), asked)
     return [tuple(np.asarray(part) for part in _slopes(*asked[0]))]
+
+
+def knots_of(moving: list[tuple[str, ScheduleLike]], t_max: float) -> np.ndarray:
+    """Times up to t_max between which nothing of what moves changes by much."""
+    return np.unique(np.concatenate([np.zeros(0), *(course(*item, t_max).knots() for item in moving)]))
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class Probe(ScheduleLike):
+    """A field along the time that it takes itself: a random sum of its values at fixed states."""
+
+    field: VectorField
+    states: tuple[Any, ...]
+    """(r, r*, z) of a loss, (θ,) of a penalty, each (PROBES, …)."""
+    weights: Any
+    """(PROBES, m)."""
+
+    @property
+    def breaks(self) -> Any:
+        """Those that the field names."""
+        return self.field.breaks
+
+    def __call__(self, t: Any) -> Any:
+        """Σ weights · field, over the root of their number."""
+        seen = jax.vmap(lambda *state: jnp.ravel(self.field.at(t, *map(_as_user, state))))(*self.states)
+        return jnp.sum(self.weights * seen) / np.sqrt(PROBES)
+
+
+def _as_user(v: Any) -> Any:
+    """A vector as `fields` shows it to the user; z is a number."""
+    return fields.as_user(v) if jnp.ndim(v) else v
+
+
+def moving_of(problem: Problem) -> list[tuple[str, ScheduleLike]]:
+    """By argument what of a problem changes in time: its schedule, and fields that take the time themselves.
+
+    A field is looked at where weights start, and a unit of length around it, since it may vanish at the start.
+    """
+    out: list[tuple[str, ScheduleLike]] = []
+    if not isinstance(problem.schedule, Constant):
+        out.append(("schedule", problem.schedule))
+    timed = [name for name in ("loss", "penalty") if getattr(getattr(problem, name), "timed", False)]
+    if timed:
+        m, rng = problem.width, np.random.default_rng(0)
+        w, z = draws_at_start(problem, PROBES)
+        r = w[:, :m] + rng.standard_normal((PROBES, m)) * np.linspace(0.0, 1.0, PROBES)[:, None]
+        states = {"loss": (r, w[:, m:], z), "penalty": (r,)}
+        for name in timed:
+            for _ in range(SUMS):
+                out.append((name, Probe(getattr(problem, name), states[name], rng.standard_normal((PROBES, m)))))
+    return out
 
 
 IID = Iid().table()
@@ -100,8 +160,8 @@ def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top: float | None = None) -> Curvature:
     """Curvatures of samples at the start, where the schedule is fastest too; `top`: largest eigenvalue of own data."""
     times = np.linspace(0.0, t_max, TIMES)
-    if not isinstance(problem.schedule, Constant):
-        t, s = course("schedule", problem.schedule, t_max)
+    for item in moving_of(problem):
+        t, s, _ = course(*item, t_max)
         times = np.append(times, t[np.argmax(np.abs(s))])
     with jax.enable_x64(True):
         asked = problem, w, z, times

@@ -29,7 +29,7 @@ def shrink(x: np.ndarray, ridge: float, u: Any) -> np.ndarray:
 @final
 @tree
 @dataclass(frozen=True)
-class _Heat(ScheduleLike):
+class Heat(ScheduleLike):
     """τ(t)/τ = B/B(t)."""
 
     algorithm: Algorithm
@@ -40,7 +40,13 @@ class _Heat(ScheduleLike):
         return getattr(self.algorithm.batch_share, "breaks", ())
 
     def __call__(self, t: Any) -> Any:
+        """1 over the share of the batch in use, in whole samples."""
         return 1 / self.algorithm.portion(t)
+
+
+def heat_of(algorithm: Algorithm) -> list[tuple[str, ScheduleLike]]:
+    """By argument what of an algorithm changes in time: its temperature, where the batch does."""
+    return [(f"{type(algorithm).__name__}.batch_share", Heat(algorithm))] if algorithm.scheduled else []
 
 
 class Moving(NamedTuple):
@@ -61,11 +67,10 @@ def moving(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Moving
     speed = heat = None
     knots, longest = [np.zeros(0)], t_max
     if not isinstance(schedule, Constant):
-        t, s = seen = course("schedule", schedule, t_max)
+        t, s, _ = seen = course("schedule", schedule, t_max)
         speed, longest = partial(factors, "schedule", schedule), float(np.trapezoid(np.abs(s), t))
         knots.append(seen.knots())
-    if algorithm.scheduled:
-        name, own = f"{type(algorithm).__name__}.batch_share", _Heat(algorithm)
+    for name, own in heat_of(algorithm):
         heat = partial(factors, name, own)
         knots.append(course(name, own, t_max).knots())
     return Moving(speed, heat, np.unique(np.concatenate(knots)), longest)

@@ -19,9 +19,8 @@ from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, UnreliableWarning, real, reject, seed_number, whole
-from ..problem import Constant, Problem, fields, observables
+from ..problem import Problem, fields, observables
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
-from ..problem.schedules import course
 from ..problem.shift import place
 from ..progress import Progress
 from ..results import Solution, Variable, statistics
@@ -30,6 +29,8 @@ from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
 from ..results.variables import dims, ordered
 from .averages import Nodes, make_nodes, observe
+from .curvature import knots_of, moving_of
+from .flow import heat_of
 from .moments import Groups, Moments, Weights, march_moments
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable
@@ -90,11 +91,11 @@ def online(
     _check_memory(problem, each, replicas, particles)
     rare, heavy = check_start(problem), check_tails(problem, fresh=True)
     _check_rare(problem, rare, heavy, each, replicas)
-    knots = _knots(problem, algorithm, float(t[-1]))
+    knots = knots_of([*moving_of(problem), *heat_of(algorithm)], float(t[-1]))
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
         weight_key, path_key = jax.random.split(jax.random.key(seed))
         nodes = make_nodes(problem, each, replicas, seed)
-        linear = fields.linear_drift(problem, float(t[-1]))
+        linear = fields.linear_drift(problem, float(t[-1]), knots)
         bar.phase("compiling")
         if linear:
             marched = march_moments(problem, algorithm, nodes, t, replicas, knots, bar)
@@ -210,10 +211,3 @@ def _ending(
     if limit is not None and tau >= limit:
         return "diverged", f"diverged: it grows without bound, τ = {tau:g}; the largest stable temperature is {limit:g}"
     return "complete", ""
-
-
-def _knots(problem: Problem, algorithm: Algorithm, t_max: float) -> np.ndarray:
-    """Times up to t_max at which the learning rate or the batch changes."""
-    moving = [("schedule", problem.schedule), (f"{type(algorithm).__name__}.batch_share", algorithm.batch_share)]
-    knots = [course(*item, t_max).knots() for item in moving if not isinstance(item[1], Constant)]
-    return np.unique(np.concatenate([np.zeros(0), *knots]))

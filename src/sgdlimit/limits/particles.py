@@ -16,6 +16,7 @@ from ..problem.schedules import factors
 from ..problem.shift import place
 from ..progress import Progress
 from .averages import PER_REPLICA, Nodes, average, force_moments
+from .curvature import moving_of
 from .stability import BOUND
 
 MOST_STEPS = 10**6
@@ -193,14 +194,18 @@ def _keys(key: Any, table: Table) -> Any:
 
 
 def _grid(problem: Problem, t: np.ndarray, dt: float, knots: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Times at which to stop, and pairs of steps between them, of at most dt, or dt/s where the schedule is above 1."""
+    """Times at which to stop, and pairs of steps between them, of at most dt, or dt/s where the schedule is above 1.
+
+    A field of time is taken to be at 1 where it has its median size.
+    """
     if t[-1] > MOST_STEPS * dt:
         why = f"more than {MOST_STEPS} steps up to t = {t[-1]:g}; lower t_max, or raise dt"
         raise reject("dt", f"{dt:.3g}", why)
     cuts = np.unique(np.concatenate([[0.0], t, knots[knots < t[-1]]]))
     fastest = np.ones(len(cuts))
-    if len(knots):
-        fastest = np.maximum(1.0, np.abs(factors("schedule", problem.schedule, cuts)))
+    for name, part in moving_of(problem):
+        usual = 1.0 if name == "schedule" else np.median(np.abs(factors(name, part, np.linspace(0.0, t[-1], 1025))))
+        fastest = np.maximum(fastest, np.abs(factors(name, part, cuts)) / max(usual, 1e-300))
     need = np.diff(cuts) * np.maximum(fastest[1:], fastest[:-1]) / dt
     if np.sum(need) > MOST_STEPS:
         raise reject("schedule", f"factors up to {fastest.max():.3g}", f"that is {np.sum(need):.2g} steps; lower t_max")

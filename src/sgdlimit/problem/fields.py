@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .parameters import bound
 from .vector_field import VectorField
@@ -41,7 +42,13 @@ def force(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
         value = jnp.reshape(problem.loss.at(t, as_user(r), as_user(r_star), z), r.shape)
     else:
         value = jax.grad(loss, argnums=1)(problem, r, r_star, z)
-    return problem.schedule(t) * value
+    return _scheduled(problem, t, value, r)
+
+
+def _scheduled(problem: "Problem", t: Any, value: Any, like: Any) -> Any:
+    """s(t) times the value, as precise as the state; s itself is as precise as t, which may be more."""
+    dtype = jnp.promote_types(like.dtype, jnp.float32)
+    return jnp.asarray(problem.schedule(t)).astype(dtype) * value.astype(dtype)
 
 
 def force_r(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
@@ -66,7 +73,7 @@ def drift(problem: "Problem", t: Any, theta: Any) -> Any:
     else:
         penalty = problem.penalty
         value = jax.grad(lambda v: penalty(as_user(v)))(theta)
-    return problem.schedule(t) * value
+    return _scheduled(problem, t, value, theta)
 
 
 def drift_theta(problem: "Problem", t: Any, theta: Any) -> Any:
@@ -78,14 +85,18 @@ LINEARITY_SCALES = (1e-2, 0.3, 1.0, 10.0, 100.0)
 """Sizes of θ at which a penalty is tested for linearity of its gradient."""
 
 
-def linear_drift(problem: "Problem", t_max: float) -> bool:
+def linear_drift(problem: "Problem", t_max: float, knots: Any = ()) -> bool:
     """Whether h_t(θ) = Λ_t θ on [0, t_max]: found by evaluation, so that a user's quadratic penalty counts too.
 
-    Compared at random points of several sizes and at 65 times, to a relative 1e-5 (float32).
+    Compared at random points of several sizes, at 65 times and at `knots`, where h changes, to a relative 1e-5
+    (float32).
     """
     if problem.penalty.quadratic:
         return True
-    return bool(_curvature(problem, jnp.linspace(0.0, t_max, 65)) < 1e-5)
+    times = np.linspace(0.0, t_max, 65)
+    if len(knots):  # in steps of 64: few programs
+        times = np.append(times, np.resize(knots, 64 * -(-len(knots) // 64)))
+    return bool(_curvature(problem, times) < 1e-5)
 
 
 @jax.jit

@@ -15,6 +15,12 @@ from ..errors import real, reject, traced
 from .parameters import Parameters, checked, given
 
 
+def times_of_breaks(argument: str, breaks: Any) -> tuple[float, ...]:
+    """Named times of jumps, one or several, in order."""
+    every = breaks if isinstance(breaks, list | tuple) else (breaks,)
+    return tuple(sorted(real(argument, at, least=0, why="it must be a sequence of times ≥ 0") for at in every))
+
+
 class ScheduleLike(abc.ABC):
     """What every schedule offers."""
 
@@ -78,8 +84,8 @@ class Schedule(ScheduleLike):
     """The user's schedule: `fn(t) -> factor` in jax.numpy.
 
     `parameters` are numbers that `fn` takes by name, `fn(t, a=…)`; another value does not compile it again.
-    `breaks` are times at which it jumps. They are found where they lie apart by a millionth of the run or more; name
-    those of a shorter burst.
+    `breaks` are times at which it jumps: steps end there. They are found where they lie apart by a millionth of the
+    run or more; name those of a shorter burst.
     """
 
     fn: Callable[..., Any] = static()
@@ -89,9 +95,7 @@ class Schedule(ScheduleLike):
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise reject("Schedule.fn", repr(self.fn), "it must be a function fn(t) -> factor in jax.numpy")
-        breaks = self.breaks if isinstance(self.breaks, list | tuple) else (self.breaks,)
-        why = "it must be a sequence of times ≥ 0"
-        settle(self, breaks=tuple(sorted(real("Schedule.breaks", at, least=0, why=why) for at in breaks)))
+        settle(self, breaks=times_of_breaks("Schedule.breaks", self.breaks))
         settle(self, parameters=checked("Schedule", self.fn, self.parameters, 1))
 
     def __call__(self, t: Any) -> Any:
@@ -109,21 +113,74 @@ FLOOR = 0.01
 """Factors below this share of the mean count as zero."""
 RESOLVED = 0.01
 """Steps resolve a schedule whose sums over them are the integrals of s and s² to this share."""
+JUMP = 0.01
+"""A schedule jumps where it changes by more than this share of itself from one floating-point time to the next."""
+MOST_JUMPS = 1024
+"""Jumps that become edges of steps: the largest."""
+HALVINGS = 80
+"""Bisections from the distance of two looks to neighbouring floating-point numbers."""
+KEPT = 0.02
+"""Between the points of a thinned course a schedule changes by less than this share."""
+SMOOTH = 1e-3
+"""A cell of four steps resolves a schedule that their extrapolated sums follow to this share."""
+INSIDE = 1e-9
+"""Share of a step after its beginning at which it looks at schedules."""
 
 
 class Course(NamedTuple):
-    """A schedule along a run."""
+    """A schedule along a run, and the times at which it jumps: the first at which it has its new value."""
 
     t: np.ndarray
     s: np.ndarray
+    breaks: np.ndarray
 
     def knots(self) -> np.ndarray:
-        """Times of the run between which |s| changes by less than FACTOR: a burst has some within it."""
+        """Times of the run between which |s| changes by less than FACTOR: a burst has some within it, a jump two."""
+        rises = np.flatnonzero(np.diff(np.floor(self._way() / np.log(FACTOR))))
+        before = np.maximum(self.breaks - 1e-10 * self.t[-1], 0.0)
+        every = np.unique(np.concatenate([self.t[rises], self.t[rises + 1], before, self.breaks]))
+        return every[np.append(np.diff(every) > 1e-13 * self.t[-1], True)[: len(every)]]
+
+    def thinned(self) -> "Course":
+        """Fewer points, between which it is as good as straight."""
+        rises = np.flatnonzero(np.diff(np.floor(self._way() / KEPT)))
+        some = np.arange(0, len(self.t), max(1, LOOKS // 4096))
+        at = np.unique(np.concatenate([some, rises, rises + 1, [len(self.t) - 1]]))
+        return Course(self.t[at], self.s[at], self.breaks)
+
+    def _way(self) -> np.ndarray:
+        """How far log|s| has gone, up and down."""
         size = np.abs(self.s)
         height = np.log(size + FLOOR * np.mean(size) + 1e-300)
-        level = np.floor(np.cumsum(np.abs(np.diff(height, prepend=height[0]))) / np.log(FACTOR))
-        rises = np.flatnonzero(np.diff(level))
-        return self.t[np.union1d(rises, rises + 1)]
+        return np.cumsum(np.abs(np.diff(height, prepend=height[0])))
+
+    def resolved(self, cells: np.ndarray, least: float) -> np.ndarray:
+        """Which cells, (cells, 5) times of their four steps, resolve it: sums of one, two and four left points that
+        are extrapolated as marches are give the integrals of s and s², to a share SMOOTH or to `least`."""
+        steps = np.diff(cells, axis=1)
+        left = just_after(cells[:, :-1], steps)
+        sound = np.ones(len(cells), dtype=bool)
+        for power in (1, 2):
+            values = self.s**power
+            at = np.interp(left, self.t, values)
+            fine, whole = np.sum(at * steps, axis=1), at[:, 0] * np.sum(steps, axis=1)
+            middle = at[:, 0] * (steps[:, 0] + steps[:, 1]) + at[:, 2] * (steps[:, 2] + steps[:, 3])
+            ends = cells[:, [0, -1]]
+            true, size = (np.diff(_integral(self.t, part, ends))[:, 0] for part in (values, np.abs(values)))
+            sound &= np.abs((8 * fine - 6 * middle + whole) / 3 - true) <= SMOOTH * size + least
+        return sound
+
+
+def just_after(t: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """A hair after steps begin, where a schedule may jump: no rounding is to say on which side of it they are."""
+    return t + np.maximum(INSIDE * steps, 16 * np.spacing(t))
+
+
+def _integral(t: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Of straight lines through the values, from 0 to `at`."""
+    total = np.concatenate([[0.0], np.cumsum(np.diff(t) * (values[1:] + values[:-1]) / 2)])
+    place = np.clip(np.searchsorted(t, at, side="right") - 1, 0, len(t) - 1)
+    return total[place] + (at - t[place]) * (values[place] + np.interp(at, t, values)) / 2
 
 
 @jax.jit
@@ -148,16 +205,47 @@ def factors(argument: str, schedule: ScheduleLike, t: Any) -> np.ndarray:
 
 
 def course(argument: str, schedule: ScheduleLike, t_max: float) -> Course:
-    """The schedule at many times up to t_max: one in each of LOOKS cells, small ones, and around declared breaks."""
+    """The schedule at many times up to t_max: one in each of LOOKS cells, small ones, around declared breaks, and at
+    both sides of every jump."""
     cell = np.arange(LOOKS)
     # places within the cells as multiples of the golden ratio, so that no period of s hides between them
     t = [(cell + cell * 0.6180339887498949 % 1.0) / LOOKS * t_max, t_max * np.geomspace(EARLY, 1 / LOOKS, 1024)]
     declared = np.asarray(getattr(schedule, "breaks", ()), dtype=np.float64)
-    if np.any(declared < t_max):
-        ends = np.unique(np.concatenate([[0.0], declared[declared < t_max], [t_max]]))
+    declared = declared[(declared > 0) & (declared < t_max)]
+    if len(declared):
+        ends = np.unique(np.concatenate([[0.0], declared, [t_max]]))
         t.append(np.linspace(ends[:-1], ends[1:], 17).ravel())
     every = np.unique(np.concatenate([[0.0], *t, [t_max]]))
-    return Course(every, factors(argument, schedule, every))
+    s = factors(argument, schedule, every)
+    low, high = _jumps(argument, schedule, every, s)
+    sides = np.concatenate([low, high])
+    every, first = np.unique(np.concatenate([every, sides]), return_index=True)
+    s = np.concatenate([s, factors(argument, schedule, sides)])[first]
+    near = np.abs(declared[:, None] - high[None, :]) <= 1e-9 * declared[:, None]
+    return Course(every, s, np.union1d(high, declared[~np.any(near, axis=1)]))
+
+
+def _jumps(argument: str, schedule: ScheduleLike, t: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Neighbouring floating-point times between which it jumps: where it changes most it is bisected down to them."""
+
+    def jumping(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        largest = np.maximum(np.abs(before), np.abs(after))
+        return np.abs(after - before) > JUMP * np.maximum(largest, FLOOR * np.mean(np.abs(s)))
+
+    at = np.flatnonzero(jumping(s[:-1], s[1:]))
+    at = np.sort(at[np.argsort(-np.abs(s[at + 1] - s[at]), kind="stable")[:MOST_JUMPS]])
+    if not len(at):
+        return t[:0], t[:0]
+    room = np.resize(at, 2 ** (len(at) - 1).bit_length())  # one program for numbers of them that are alike
+    low, high, before, after = t[room], t[room + 1], s[room], s[room + 1]
+    for _ in range(HALVINGS):
+        middle = low + (high - low) / 2
+        value = factors(argument, schedule, middle)
+        left = np.abs(value - before) > np.abs(after - value)
+        low, before = np.where(left, low, middle), np.where(left, before, value)
+        high, after = np.where(left, middle, high), np.where(left, value, after)
+    found = jumping(before, after) & (high - low <= 4 * np.spacing(high)) & (low > 0) & (high < t[-1])
+    return np.unique(low[found]), np.unique(high[found])
 
 
 def resolving_step(argument: str, schedule: ScheduleLike, t_max: float, step: float) -> float:
@@ -165,7 +253,7 @@ def resolving_step(argument: str, schedule: ScheduleLike, t_max: float, step: fl
     known = isinstance(schedule, Constant) or any(traced(leaf) for leaf in jax.tree.leaves(schedule))
     if known or t_max / step > LOOKS:  # finer than what is looked at
         return step
-    t, s = course(argument, schedule, t_max)
+    t, s, _ = course(argument, schedule, t_max)
     whole = np.array([np.trapezoid(np.abs(s) ** power, t) for power in (1, 2)])
     while t_max / step <= LOOKS:
         at = np.linspace(0.0, t_max, int(np.ceil(t_max / step)) + 1)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, final
 from .._tree import settle, static, tree
 from ..errors import reject
 from .parameters import Parameters, checked, given
+from .schedules import times_of_breaks
 
 TIME_NAMES = ("t", "time")
 
@@ -36,6 +37,8 @@ class VectorField:
     A field has no loss of its own: give `loss(r, y)`, `predict(r)`, `error(prediction, y)` to have them reported.
     `parameters` are numbers that `fn` takes by name after r, r_star, z or theta; another value does not compile it
     again. `loss`, `predict` and `error` are given those that their signatures name.
+    `breaks` are times at which it jumps: steps end there. They are found where they lie apart by a millionth of the
+    run or more; name those of a shorter burst.
     """
 
     fn: Callable[..., Any] = static()
@@ -43,6 +46,7 @@ class VectorField:
     predict: Callable[..., Any] | None = static(default=None)
     error: Callable[..., Any] | None = static(default=None)
     parameters: Mapping[str, Any] = field(default_factory=Parameters)
+    breaks: Any = static(default=())
 
     smooth: ClassVar = False
     quadratic: ClassVar = False
@@ -52,7 +56,13 @@ class VectorField:
             value = getattr(self, name)
             if not callable(value) and (name == "fn" or value is not None):
                 raise reject(f"VectorField.{name}", repr(value), "it must be a function written in jax.numpy")
+        settle(self, breaks=times_of_breaks("VectorField.breaks", self.breaks))
         settle(self, parameters=checked("VectorField", self.fn, self.parameters, 1, TIME_NAMES))
+
+    @property
+    def timed(self) -> bool:
+        """Whether it takes the time."""
+        return _time(self.fn) is not None
 
     def at(self, t: Any, *state: Any) -> Any:
         """The field at time t."""

@@ -12,7 +12,7 @@ from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData, check_share, require
 from ..errors import real, reject, seed_number, whole
-from ..limits.curvature import COUNT, Curvature, curvature, start_samples
+from ..limits.curvature import COUNT, Curvature, curvature, moving_of, start_samples
 from ..limits.on_data import read_data, signs
 from ..problem import DataLaw, Labels, NoPenalty, Point, Problem, Square
 from ..problem.data import tested, warn_of_rank
@@ -218,8 +218,8 @@ def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: 
         return dt
     pulls = ((pull.data, 1.0), (pull.penalty, 2.0))
     step = min([FLOW_STEP, *(share * algorithm.accurate / part for part, share in pulls if part > 0)])
-    for name, schedule in (("schedule", problem.schedule), ("batch_share", algorithm.batch_share)):
-        step = resolving_step(name, schedule, t_max, step)
+    for name, part in [*moving_of(problem), ("batch_share", algorithm.batch_share)]:
+        step = resolving_step(name, part, t_max, step)
     if t_max > MOST_STEPS * step:
         count = f"a curvature of {rate:.3g} asks for steps of {step:.2g}, more than {MOST_STEPS:.0e} of them"
         why = f"{count}; lower t_max, or give dt"

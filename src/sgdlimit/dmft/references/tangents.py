@@ -24,7 +24,7 @@ def slopes(system: System, step: Step, start: Start, here: Local) -> Any:
     """∇ℓ of every sample, (m, m, M)."""
 
     def one(r: Any, r_star: Any, z: Any) -> Any:
-        return fields.force_r(system.problem, step.t.astype(system.dtype), r, r_star, z)
+        return fields.force_r(system.problem, step.t, r, r_star, z)
 
     return jax.vmap(one, in_axes=(-1, -1, 0), out_axes=-1)(here.r, start.r_star, start.z).astype(system.dtype)
 
