@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from agreement import assert_within
 from scipy import integrate, stats
+from scipy.stats import qmc
 
 import sgdlimit as sl
-from sgdlimit.limits.averages import make_nodes, observe
+from sgdlimit.limits.averages import evenly, make_nodes, observe, quickly
 from sgdlimit.problem.problem import check_start
 
 RARE = 1e-5
@@ -201,3 +202,26 @@ def test_draws_of_a_sampler_are_spread():
     shares = np.array([law.spread_out(points, jax.random.key(seed)).mean() for seed in range(64)])
     assert_within(shares.mean() - 0.1, shares.std(ddof=1) / 8, trials=64)
     assert shares.std() < 0.5 * math.sqrt(0.09 / 1024)
+
+
+@pytest.mark.parametrize("share", [1 / 128, 1 / 16])
+def test_averages_of_labels_that_jump_with_the_noise(share):
+    """y = r* + a at the largest z, E y² = 1 + a² share: no bias from weights for exact moments, small errors."""
+    size = math.sqrt(10 / share)
+    labels = sl.Labels(lambda s, z, edge: s + size * (z > edge), parameters={"edge": stats.norm.isf(share)})
+    problem = sl.Problem(**(GIVEN | {"noise": sl.Normal(1.0), "labels": labels}))
+    with jax.enable_x64(True):
+        nodes = make_nodes(problem, 2048, 256, 0, quickly)
+        (values,) = observe(problem, nodes, np.zeros((1, 256, 1, 1)), np.zeros((1, 256, 1, 1)))["error"]
+    assert_within(values.mean() - 11, values.std(ddof=1) / 16, trials=256)
+    assert values.std() < 0.02 * 11
+
+
+def test_even_points_are_those_of_sobol():
+    """Shifted by equal digits, so that every dimension has one point in each of 1024 cells, as scipy's own."""
+    points = evenly(1024, 4, np.random.default_rng(0))
+    own = np.floor(1024 * points).astype(int)
+    theirs = (1024 * qmc.Sobol(4, scramble=False).random(1024)).astype(int)
+    assert all(len(set(column)) == 1024 for column in own.T)
+    shift = own[0] ^ theirs[0]
+    assert {tuple(row ^ shift) for row in own} == set(map(tuple, theirs))
