@@ -98,6 +98,6 @@ def step(
         seen[SOFT] = soft.astype(jnp.float64)
     seen["Gamma"] = answer.gamma
     if system.kernels:
-        seen["response"] = answer.kappa
+        seen |= {"response": answer.kappa, "equal": answer.equal}
     past = system.memory.push(step.memory, state.forces, F)
     return DataState(past, response, increments), averages, seen

@@ -7,7 +7,7 @@ import numpy as np
 from .memory import Memory
 from .system import Groups
 
-KEPT = ("own", "rest", "along", "response")
+KEPT = ("own", "rest", "along", "response", "equal")
 """Records that only serve kernels."""
 
 

@@ -98,7 +98,7 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
     if g > 1:
         out |= {"norm_by_group": ((g, m, m), double), "overlap_by_group": ((g, m, k), double)}
     if system.kernels:
-        out |= {"response": ((n, m, m), double), "own": ((g, n, m, m), double)}
+        out |= {"response": ((n, m, m), double), "equal": ((m, m), double), "own": ((g, n, m, m), double)}
         out |= {"rest": ((g, m, M), system.dtype), "along": ((g, m, m + k), double)}
     return out
 

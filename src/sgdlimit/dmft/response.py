@@ -46,10 +46,16 @@ class Local(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Γ_i, (m, m), and the coefficients κ of 𝓡(i, ·), (n, m, m), in double precision."""
+    """Γ_i, (m, m), and the coefficients κ of 𝓡(i, ·), (n, m, m), in double precision.
+
+    A regression knows what they do together to the paths that there are, not each of them: where w is smooth in time
+    Γ cannot be told from the latest part of 𝓡. Who wants to see them takes tangents (`references`).
+    """
 
     gamma: Any
     kappa: Any
+    equal: Any = None
+    """R_ℓ(i, i) = −E[∇ℓ ∇ℓ]/δ, (m, m), where slopes are known."""
 
 
 class Response(abc.ABC):

@@ -29,7 +29,7 @@ from .integrator import Explicit, Implicit
 from .memory import Memory
 from .references import Paper
 from .references.tangents import Tangents
-from .response import Regression
+from .response import Regression, Response
 from .system import System, groups_of
 from .weight_side import Linear, Particles
 
@@ -121,7 +121,7 @@ class Ask:
         return System(
             self.problem, self.algorithm, groups_of(self.problem, self.tested), count,
             memory=planning.dense(steps.times), weights=Linear() if self.linear else Particles(),
-            response={"exact": Regression, "paper": Paper, "tangents": Tangents}[self.words["response"]](),
+            response=self._response(),
             rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.words["dtype"],
             metrics=self.metrics, weight_metrics=self.weight_metrics, kernels=self.kernels,
         )  # fmt: skip
@@ -138,6 +138,12 @@ class Ask:
         if self.samples is not None:
             raise reject("samples", self.samples, f"{count} samples a march; {why}")
         raise reject("noise, labels, teacher", f"events once in {need / FEWEST_RARE:.2g} samples", why)
+
+    def _response(self) -> Response:
+        """By regression; kernels, which are looked at one by one, from tangents."""
+        if self.words["response"] == "exact":
+            return Tangents() if self.kernels else Regression()
+        return {"paper": Paper, "tangents": Tangents}[self.words["response"]]()
 
     @property
     def plain(self) -> bool:

@@ -15,7 +15,7 @@ SOFT = "soft_error"
 """The softened zero-one error, which tells how grids differ."""
 CONTROL = "{} of w"
 """What a train average is on the fresh pre-activation of the same samples; no name of a user's has a space."""
-INTERNAL = (SOFT, "fresh_norm", "fresh_overlap", "own", "rest", "along", "response")
+INTERNAL = (SOFT, "fresh_norm", "fresh_overlap", "own", "rest", "along", "response", "equal")
 """Recorded by the march, not for users."""
 
 

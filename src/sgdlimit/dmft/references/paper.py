@@ -85,4 +85,5 @@ class Paper(Response):
         new = (here.Z * rho_ell, here.Z * D_ell, here.Z * turned, here.force, slope, step.dt, portion)
         written = (past.at[step.index].set(jnp.asarray(row, dtype)) for past, row in zip(state, new, strict=True))
         gamma = jnp.mean(slope, axis=-1).astype(jnp.float64)
-        return Answer(gamma, response), Processes(*written)
+        equal = -jnp.einsum("acs,cbs->ab", slope, slope).astype(jnp.float64) / system.samples
+        return Answer(gamma, response, equal / system.problem.sample_ratio), Processes(*written)

@@ -1,4 +1,7 @@
-"""The response from all tangents of every sample: the oracle that the regression is tested against."""
+"""The response from all tangents of every sample: what the regression is tested against, and what kernels come from.
+
+Every sample carries (nm)² numbers, and the force must have a derivative.
+"""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -58,4 +61,6 @@ class Tangents(Response):
         if not isinstance(memory, Dense):
             H = memory.shift(step.memory, H, 2)
         gamma = jnp.mean(weighted, axis=-1).astype(jnp.float64)  # eq:Gamma, eq:Gamma_planted
-        return Answer(gamma, memory.dual(step.memory, xi)), memory.push(step.memory, H, pushed)
+        equal = -jnp.einsum("acs,cbs->ab", slope, slope).astype(jnp.float64) / system.samples
+        answer = Answer(gamma, memory.dual(step.memory, xi), equal / system.problem.sample_ratio)
+        return answer, memory.push(step.memory, H, pushed)
