@@ -87,28 +87,56 @@ def regress(gram: Any, cross: Any, ridge: float = RIDGE) -> Any:
     return scale * jax.scipy.linalg.solve(unit, scale * cross, assume_a="pos")
 
 
+class Path(NamedTuple):
+    """The past of w over the samples, and its second moments, which need not be added up anew at every step."""
+
+    moments: Any
+    """W_b = Σ_j φ_b(i,j) w_j, (n, m, M)."""
+    gram: Any
+    """E[W W], (n, m, n, m), in double precision."""
+    known: Any
+    """E[W basisᵀ], (n, m, q)."""
+
+
 @final
 @dataclass(frozen=True)
 class Regression(Response):
-    """Of the force on w_i, its past, (w_0, w*), z, 1, and the force at what (w_0, w*) tell of w_i.
+    """Of the force on w_i, its past, (w_0, w*), z, 1, and the force at what (w_0, w*) tell of w_i."""
 
-    State: the moments W_b of the path of w, (n, m, M).
-    """
-
-    def init(self, system: System) -> Any:
+    def init(self, system: System) -> Path:
         """No past."""
-        _, m, _, M = system.shape
-        return jnp.zeros((system.memory.size, m, M), system.dtype)
+        (_, m, k, M), n = system.shape, system.memory.size
+        q = m + k + system.groups.unseen.shape[1] + 2
+        double = jnp.float64
+        return Path(jnp.zeros((n, m, M), system.dtype), jnp.zeros((n, m, n, m), double), jnp.zeros((n, m, q), double))
 
-    def step(self, system: System, step: Step, start: Start, state: Any, rho: Any, here: Local) -> tuple[Answer, Any]:
-        """Γ_i and κ from the products of the samples with each other."""
-        n, m, M = state.shape
-        known = (here.w @ start.basis.T / M) @ start.basis  # the basis is orthonormal: E[w_i | w_0, w*]
+    def step(self, system: System, step: Step, start: Start, state: Path, rho: Any, here: Local) -> tuple[Answer, Path]:
+        """Γ_i and κ from products of the samples with each other; those of the past among itself are carried along."""
+        n, m, M = state.moments.shape
+        basis = start.basis
+        known = (here.w @ basis.T / M) @ basis  # the basis is orthonormal: E[w_i | w_0, w*]
         anchor = forces(system.problem, step.t, known + here.shift, start)
-        past, now = state.reshape(n * m, M), jnp.concatenate([here.w, start.basis, anchor, here.driven])
-        inner, mixed, outer = ((a @ b.T).astype(jnp.float64) / M for a, b in ((now, now), (past, now), (past, past)))
-        p = len(now) - m
-        gram = jnp.block([[inner[:p, :p], mixed[:, :p].T], [mixed[:, :p], outer]])
-        found = regress(gram, jnp.concatenate([inner[:p, p:], mixed[:, p:]]))
-        kappa = found[p:].reshape(n, m, m).transpose(0, 2, 1)
-        return Answer(found[:m].T, kappa), system.memory.push(step.memory, state, here.w)
+        now, past = jnp.concatenate([here.w, anchor, here.driven]), state.moments.reshape(n * m, M)
+        inner, beside, mixed = ((a @ b.T).astype(jnp.float64) / M for a, b in ((now, now), (now, basis), (past, now)))
+        target, double = slice(2 * m, None), slice(None, 2 * m)
+        fixed = (basis @ basis.T).astype(jnp.float64) / M
+        gram = jnp.block(
+            [
+                [inner[double, double], beside[double], mixed[:, double].T],
+                [beside[double].T, fixed, state.known.reshape(n * m, -1).T],
+                [mixed[:, double], state.known.reshape(n * m, -1), state.gram.reshape(n * m, n * m)],
+            ]
+        )
+        found = regress(gram, jnp.concatenate([inner[double, target], beside[target].T, mixed[:, target]]))
+        kappa = found[-n * m :].reshape(n, m, m).transpose(0, 2, 1)
+        return Answer(found[:m].T, kappa), self._pushed(system, step, state, here.w, inner, beside, mixed)
+
+    def _pushed(self, system: System, step: Step, state: Path, w: Any, inner: Any, beside: Any, mixed: Any) -> Path:
+        """W ← E W + u w, and its second moments alike, from those of w_i with W, with itself and with the basis."""
+        memory, row, (n, m, _) = system.memory, step.memory, state.moments.shape
+        u = memory.new(row, jnp.float64)
+        crossed = memory.shift(row, mixed[:, :m].reshape(n, m, m))[:, :, None, :] * u[:, None]
+        gram = memory.shift(row, memory.shift(row, state.gram), 2) + crossed + crossed.transpose(2, 3, 0, 1)
+        gram = gram + (u[:, None] * u)[:, None, :, None] * inner[:m, :m][None, :, None, :]
+        known = memory.shift(row, state.known) + u[:, None, None] * beside[:m]
+        return Path(memory.push(row, state.moments, w), gram, known)
