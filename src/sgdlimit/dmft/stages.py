@@ -57,7 +57,7 @@ HALVINGS = 5
 LARGER = (2**11, 2**12, 2**13, 2**14)
 """Samples of a march after the first."""
 STAGES = 12
-GROWTH, AT_ONCE = 32, 2
+GROWTH, AT_ONCE = 5, 2
 """Samples of a stage, over those of the one before, and halvings, at most: what a small stage tells of either is
 uncertain, near the largest stable temperature above all, where small marches scatter more than larger ones."""
 CROWDED = "the memory that is there"
