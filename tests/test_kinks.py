@@ -1,6 +1,5 @@
 """Losses, penalties and activations with kinks: what is accepted, what is refused, and what comes out."""
 
-import dataclasses
 import math
 
 import jax
@@ -8,14 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import assert_within
-from problems import logistic
 from scipy.integrate import solve_ivp
 
 import sgdlimit as sl
 from sgdlimit.dmft.checks import look
 from sgdlimit.dmft.integrator import Implicit
 from sgdlimit.limits.curvature import curvature, start_samples
-from sgdlimit.problem import fields
 from sgdlimit.problem.activations import ACTIVATIONS
 from sgdlimit.results.statistics import widening
 
@@ -82,7 +79,7 @@ def test_values_that_jump_and_gradients_that_are_not_finite_are_refused(name):
 
 @pytest.mark.parametrize("words", [{"method": "fixed-point"}, {"response": "paper"}])
 def test_references_that_take_derivatives_refuse_kinks(words):
-    with pytest.raises(sl.InputError, match="loss.*gradient that jumps"):
+    with pytest.raises(sl.InputError, match=r"loss.*gradient that jumps"):
         sl.solve(KINKED["hinge"], sl.SGF(0.5), t_max=1.0, **words)
 
 
@@ -169,7 +166,7 @@ STEPS = {
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("name", STEPS)
 def test_the_implicit_step_is_the_proximal_one(name, width):
-    """Against a search by NumPy; with the schedule of the end of the step; its slope against differences of the step."""
+    """Against a search by NumPy, with the schedule of the end of the step; its slope against differences."""
     penalty, formula = STEPS[name]
     loss = sl.Square() if width == 1 else sl.TwoLayer("tanh")
     schedule = sl.Schedule(lambda t: 1.0 + t)
@@ -250,7 +247,7 @@ def test_the_pace_of_a_jump_is_the_slope_of_the_mean_force():
 
 
 def absolute_online(tau, sigma, ridge, times):
-    """The closed ODEs of |r − y| with Gaussian residual r − y of variance V: E[sign u · x] = √(2/π) E[ux]/√V, E ℓ² = 1."""
+    """The closed ODEs of |u|, u = r − y Gaussian of variance V: E[sign(u) x] = √(2/π) E[ux]/√V, E ℓ² = 1."""
 
     def velocity(t, state):
         Q, c = state
