@@ -62,7 +62,7 @@ def _searched(problem: Problem, t_max: float) -> list[Jumps]:
         return []
     w, z = (part[:LINES] for part in start_samples(problem))
     with jax.enable_x64(True):
-        return [jumps(problem, w, z, t) for t in (0.0, t_max / 2, t_max)]
+        return [jax.tree.map(np.asarray, jumps(problem, w, z, t)) for t in (0.0, t_max / 2, t_max)]
 
 
 def _refuse_jumps(found: Jumps) -> None:
@@ -71,9 +71,7 @@ def _refuse_jumps(found: Jumps) -> None:
         for what, jump in (("value", value), ("gradient" if value is not None else "field", gradient)):
             if jump is not None and not np.all(jump.sound):
                 why = f"it must be finite for every {of}; write it with jnp.where or jnp.abs, or change labels or noise"
-                raise reject(
-                    argument, f"a {what} that is not finite, near {_place(jump, ~np.asarray(jump.sound))}", why
-                )
+                raise reject(argument, f"a {what} that is not finite, near {_place(jump, ~jump.sound)}", why)
         if value is not None and np.max(value.size) > SIZE:
             why = f"its gradient knows nothing of the jump; make it continuous in {of}, where kinks are allowed"
             raise reject(argument, f"a value that jumps, near {_place(value, value.size)}", why)
@@ -89,7 +87,7 @@ def _refuse_kinks(problem: Problem, word: str) -> None:
 
 
 def _place(jump: Jump, by: Any) -> str:
-    return f"{float(np.asarray(jump.place)[np.argmax(by)]):.4g}"
+    return f"{float(jump.place[np.argmax(by)]):.4g}"
 
 
 def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:

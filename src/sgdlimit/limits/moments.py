@@ -19,9 +19,11 @@ MOST_STEPS = 50_000
 LOOK_BACK = 32
 """Steps over which their length is averaged, to tell whether it still grows."""
 
-SMOOTH, KINKED = 1e-9, 1e-5
-"""Relative tolerance of the equations; averages over points of a force that jumps change in small steps, which no short
-step resolves, and which are far below their own error."""
+SMOOTH = 1e-9
+"""Relative tolerance of the equations."""
+KINKED = 0.2
+"""The same in units of the weight of one point, where the force jumps: its averages change by that weight whenever a
+point comes past the jump, which no short step resolves, and which is below the error of the average."""
 
 
 class Weights(NamedTuple):
@@ -122,6 +124,13 @@ def _start(problem: Problem, replicas: int) -> Weights:
     return Weights(np.tile(gram[:m, :m], repeat), np.tile(gram[:m, m:], repeat), level)
 
 
+@jax.jit
+def _scale(problem: Problem, nodes: Nodes) -> Any:
+    """Size of what is learned: E y²."""
+    star = nodes.normals[0, :, problem.width :] @ nodes.teacher_root.T
+    return jnp.mean(jax.vmap(lambda b, z: fields.label(problem, b, z))(star, nodes.z[0]) ** 2)
+
+
 def march_moments(
     problem: Problem,
     algorithm: Algorithm,
@@ -158,8 +167,11 @@ def march_moments(
     stops = np.append(knots[knots < t[-1]], t[-1])
     states, failure = [start for at in t if at <= 0], ""
     with np.errstate(over="ignore", invalid="ignore"):
-        rtol = KINKED if kinked else SMOOTH
-        solver = DOP853(velocity, 0.0, start, t[-1], rtol=rtol, atol=1e-3 * rtol)
+        rtol, atol = SMOOTH, 1e-3 * SMOOTH
+        if kinked:
+            rtol = KINKED / nodes.z.shape[1]
+            atol = rtol * float(_scale(problem, nodes))
+        solver = DOP853(velocity, 0.0, start, t[-1], rtol=rtol, atol=atol)
         lengths: list[float] = []
         while solver.status == "running":
             # no step beyond the next change of the schedule: what lies behind it is not felt from here

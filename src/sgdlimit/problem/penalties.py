@@ -83,8 +83,8 @@ class L1(PenaltyLike):
         _strength(self)
 
     def __call__(self, theta: Any) -> Any:
-        """λ Σ |θ|; at zero its gradient is 0."""
-        return self.strength * jnp.sum(jnp.abs(theta))
+        """λ Σ |θ|; at zero its gradient is 0, where that of `jnp.abs` is 1."""
+        return self.strength * jnp.sum(theta * jnp.sign(theta))
 
     def prox(self, theta: Any, step: Any) -> Any:
         """The soft threshold: every weight moves towards zero by step·λ, and stays there where it arrives."""
