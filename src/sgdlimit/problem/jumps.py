@@ -23,14 +23,16 @@ BISECTED = 4
 BISECTIONS = 60
 """Down to neighbouring numbers of double precision, from the longest line."""
 SIZE = 1e-6
-"""A change across a cell of no width, over the largest value along the line, that counts as a jump."""
+"""A change across a cell of no width that counts as a jump, over the values at the edges of the cell it was in."""
+ROUNDING = 1e-8
+"""Share of the largest value along the line below which values at those edges may be rounding."""
 
 
 class Jump(NamedTuple):
     """What a search found along the lines through one point."""
 
     size: Any
-    """Of the largest jump, over the largest value along its line."""
+    """Of the largest jump, over the values around it."""
     place: Any
     sound: Any
     """Whether no value along the lines is NaN, and all are finite within rounding of where the function changes most:
@@ -59,16 +61,23 @@ def search(fn: Any, start: Any, reaches: Any) -> Jump:
         def value(x: Any) -> Any:
             return jnp.atleast_1d(fn(start + x * direction))
 
+        def both(x: Any) -> tuple[Any, Any]:
+            return jax.jvp(value, (x,), (jnp.ones_like(x),))
+
+        def gap(left: Any, right: Any, width: Any) -> Any:
+            """What the function changes by beyond the integral of its derivative."""
+            (f, slope), (f_, slope_) = left, right
+            return jnp.nan_to_num(jnp.max(jnp.abs(f_ - f - (slope + slope_) / 2 * width), axis=-1))
+
         edges = jnp.linspace(-reach, reach, CELLS + 1)
-        f = jax.vmap(value)(edges)
-        slope = jax.vmap(jax.jacfwd(value))(edges)
-        gap = jnp.max(jnp.abs(jnp.diff(f, axis=0) - (slope[1:] + slope[:-1]) * (reach / CELLS)), axis=1)
-        cells = jax.lax.top_k(jnp.nan_to_num(gap), BISECTED)[1]
+        f, slope = jax.vmap(both)(edges)
+        cells = jax.lax.top_k(gap((f[:-1], slope[:-1]), (f[1:], slope[1:]), 2 * reach / CELLS), BISECTED)[1]
 
         def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
             low, high = ends
             middle = (low + high) / 2
-            left = jnp.max(jnp.abs(value(middle) - value(low))) > jnp.max(jnp.abs(value(high) - value(middle)))
+            there, width = both(middle), (high - low) / 2
+            left = gap(both(low), there, width) > gap(there, both(high), width)
             return jnp.where(left, low, middle), jnp.where(left, middle, high)
 
         def within(cell: Any) -> Jump:
@@ -79,8 +88,11 @@ def search(fn: Any, start: Any, reaches: Any) -> Jump:
             rounding = reach * 2.0**-40
             beside = jnp.append(beside, jnp.round(place / rounding) * rounding)  # a kink at zero
             near = jax.vmap(lambda v: jnp.atleast_1d(fn(start.at[a].set(v))))(beside)
-            size = jnp.where(jnp.isfinite(change), change / (1e-30 + jnp.max(jnp.abs(f))), 0.0)
-            return Jump(size, place, jnp.all(jnp.isfinite(near)) | ~jnp.isfinite(change))
+            around = jnp.maximum(jnp.max(jnp.abs(f[cell])), jnp.max(jnp.abs(f[cell + 1])))
+            around = jnp.maximum(around, ROUNDING * jnp.max(jnp.abs(f))) + 1e-30
+            size = jnp.where(jnp.isfinite(change), change / around, 0.0)
+            overflows = ~jnp.all(jnp.isfinite(f[cell]) & jnp.isfinite(f[cell + 1]))
+            return Jump(size, place, jnp.all(jnp.isfinite(near)) | overflows)
 
         found = jax.vmap(within)(cells)
         worst = jnp.argmax(found.size)
