@@ -1,5 +1,6 @@
 """Losses, penalties and activations with kinks: what is accepted, what is refused, and what comes out."""
 
+import dataclasses
 import math
 
 import jax
@@ -11,6 +12,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import ndtr
 
 import sgdlimit as sl
+from sgdlimit.comparison import FALSE_ALARM
 from sgdlimit.dmft.checks import look
 from sgdlimit.dmft.integrator import Implicit
 from sgdlimit.limits.curvature import curvature, start_samples
@@ -373,9 +375,10 @@ COMPARED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPARED)
 def test_theory_and_sgd(name):
-    """SGD at d = 500 within the errors of both, by one test of all curves."""
-    problem, times = COMPARED[name], [0.5, 1.0, 2.0, 4.0]
-    solution = sl.solve(problem, sl.SGD(0.5, batch_size=2), times=times, samples=2**16, seed=5)
-    runs = sl.simulate(problem, sl.SGD(0.5, batch_size=2), dim=500, trials=12, times=times, seed=6)
+    """SGD at d = 500 within the errors of both, by one test of all curves: few samples, hot, so that a response that
+    misses the jumps shows."""
+    problem, times = dataclasses.replace(COMPARED[name], sample_ratio=1.0), [1.0, 2.0, 4.0]
+    solution = sl.solve(problem, sl.SGD(1.0, batch_size=2), times=times, samples=2**16, seed=5)
+    runs = sl.simulate(problem, sl.SGD(1.0, batch_size=2), dim=500, trials=16, times=times, seed=6)
     report = sl.compare(solution, runs)
-    assert report.p_value > 1e-4, report
+    assert report.p_value > FALSE_ALARM, report
