@@ -1,10 +1,10 @@
 """Committee machines: what does it cost a two-layer network to see the same samples again?
 
 Two hidden units with fixed readouts 1 and 0.4 learn a noisy teacher of the same kind, once with erf and once with a
-ReLU rounded over a width 1/8 (the gradient of a sharp one jumps, and `sl.solve` refuses it). Multi-pass SGD draws from
-δ = 3 samples a dimension, one-pass SGD sees every sample once. After the same number of updates, at t = 5, the test
-error is 0.195 for multi-pass and 0.131 for one-pass SGD with erf, 0.285 and 0.155 with the rounded ReLU; label noise
-is 0.09. The train error of multi-pass SGD ends at 0.092 and 0.122, below what one-pass SGD reaches.
+ReLU rounded over a width 1/8. Multi-pass SGD draws from δ = 3 samples a dimension, one-pass SGD sees every sample once.
+After the same number of updates, at t = 5, the test error is 0.195 for multi-pass and 0.131 for one-pass SGD with erf,
+0.285 and 0.155 with the rounded ReLU; label noise is 0.09. The train error of multi-pass SGD ends at 0.092 and 0.122,
+below what one-pass SGD reaches.
 
     python examples/committees.py committees.png
 """

@@ -164,6 +164,9 @@ ONE_UNIT: Room = {
     "square": call("Square"),
     "logistic": call("Logistic"),
     "huber": call("Huber", threshold=small_width),
+    "absolute": call("Absolute"),
+    "quantile": call("Quantile", level=st.floats(0.05, 0.95).map(lambda x: round(x, 3))),
+    "hinge": call("Hinge"),
     "smooth hinge": call("SmoothHinge", smoothing=small_width),
     "exponential": call("Exponential"),
     "own loss": call("Loss", fn=cosh_loss),
@@ -171,10 +174,12 @@ ONE_UNIT: Room = {
     "own error": call("Loss", fn=squares, predict=total, error=absolute),
     "field": call("VectorField", fn=rotating),
     "network": call("TwoLayer", activation=tanh, readout=between(0.1, 2.0)),
+    "named network": call("TwoLayer", activation="gelu", readout=between(0.1, 2.0)),
 }
 MANY_UNITS: Room = {
     "erf committee": call("TwoLayer", activation=erf),
     "tanh committee": call("TwoLayer", activation=tanh, loss=call("Huber", threshold=small_width)),
+    "relu committee": call("TwoLayer", activation="relu", loss=call("Absolute")),
     "own loss": call("Loss", fn=squares),
     "own error": call("Loss", fn=squares, predict=total, error=absolute),
     "field": call("VectorField", fn=rotating, loss=squares, predict=total),
@@ -213,6 +218,7 @@ CLASSES: Room = {
 PENALTIES: Room = {
     "none": call("NoPenalty"),
     "ridge": call("Ridge", strength=strength),
+    "L1": call("L1", strength=strength),
     "smooth L1": call("SmoothL1", strength=strength, smoothing=small_width),
     "quartic": call("Quartic", strength=strength),
     "double well": call("Penalty", fn=double_well, parameters=st.fixed_dictionaries({"height": between(0.01, 2.0)})),

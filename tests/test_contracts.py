@@ -100,6 +100,9 @@ LOSSES = {
         lambda r, y: np.where(abs(r - y) < 0.7, 0.5 * (r - y) ** 2, 0.7 * (abs(r - y) - 0.35)),
         True,
     ),
+    "absolute": (sl.Absolute(), lambda r, y: abs(r - y), False),
+    "quantile": (sl.Quantile(0.8), lambda r, y: np.maximum(0.8 * (y - r), 0.2 * (r - y)), False),
+    "hinge": (sl.Hinge(), lambda r, y: np.maximum(0.0, 1 - y * r), False),
     "smooth hinge": (sl.SmoothHinge(0.3), lambda r, y: 0.3 * np.log1p(np.exp((1 - y * r) / 0.3)), True),
     "exponential": (sl.Exponential(), lambda r, y: np.exp(-y * r), True),
     "user": (sl.Loss(lambda r, y: jnp.cosh(r - y)), lambda r, y: np.cosh(r - y), False),
@@ -109,6 +112,7 @@ LOSSES = {
         False,
     ),
     "network": (sl.TwoLayer(jnp.tanh), lambda r, y: 0.5 * (np.tanh(r) - y) ** 2, False),
+    "named network": (sl.TwoLayer("leaky_relu"), lambda r, y: 0.5 * (max(r, 0.01 * r) - y) ** 2, False),
 }
 """Loss, formula, and whether it declares its gradient continuous."""
 
@@ -142,6 +146,7 @@ def test_loss_and_its_derivatives(name):
 PENALTIES = {
     "none": (sl.NoPenalty(), lambda x: 0 * x, True, True),
     "ridge": (sl.Ridge(0.3), lambda x: 0.3 * x, True, True),
+    "l1": (sl.L1(0.4), lambda x: 0.4 * np.sign(x), False, False),
     "smooth l1": (sl.SmoothL1(0.5, 0.2), lambda x: 0.5 * x / np.sqrt(x**2 + 0.04), True, False),
     "quartic": (sl.Quartic(0.4), lambda x: 0.4 * x**3, True, False),
     "user": (sl.Penalty(lambda x: jnp.sum(jnp.cos(x))), lambda x: -np.sin(x), False, False),
@@ -179,6 +184,7 @@ def test_smooth_means_a_continuous_gradient(model):
         (sl.Ridge(0.2), True),
         (sl.Penalty(lambda x: 0.7 * jnp.sum(x * x)), True),
         (sl.VectorField(lambda theta, t: (1 + t) * theta), True),
+        (sl.L1(0.2), False),
         (sl.SmoothL1(0.2), False),
         (sl.Quartic(1e-3), False),
         (sl.Penalty(lambda x: 0.5 * (x - 1.0) ** 2), False),
@@ -198,6 +204,7 @@ def test_linear_penalties_are_detected(penalty, linear):
         (sl.Sign(), lambda s, z: np.sign(s + z)),
         (sl.Noise(), lambda s, z: z),
         (sl.TwoLayerLabels(jnp.tanh), lambda s, z: np.tanh(s) + z),
+        (sl.TwoLayerLabels("relu", 0.5), lambda s, z: 0.5 * max(s, 0.0) + z),
         (sl.Labels(lambda s, z: s**2 + z), lambda s, z: s**2 + z),
     ],
 )

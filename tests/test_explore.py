@@ -50,7 +50,7 @@ def views():
         try:
             yield View.of(given)
         except sl.InputError:
-            assert loss in ("logistic", "smooth_hinge", "exponential")
+            assert loss in ("logistic", "hinge", "smooth_hinge", "exponential")
     for name in ("penalty", "teacher", "algorithm"):
         for option in options(name):
             yield View.of({name: option})

@@ -20,6 +20,9 @@ LOSSES = {
     "Square": (sl.Square(), "\\frac{1}{2}(r_i - y_i)^2", 0.5 * (R - Y) ** 2),
     "Logistic": (sl.Logistic(), "\\log(1 + e^{-y_i r_i})", math.log(1 + math.exp(-Y * R))),
     "Huber": (sl.Huber(1.5), "\\frac{1}{2}(r_i - y_i)^2\\ (|r_i - y_i| \\leq 1.5;", 1.5 * (R - Y) - 0.5 * 1.5**2),
+    "Absolute": (sl.Absolute(), "|r_i - y_i|", R - Y),
+    "Quantile": (sl.Quantile(0.8), "\\max(0.8(y_i - r_i),\\ 0.2(r_i - y_i))", 0.2 * (R - Y)),
+    "Hinge": (sl.Hinge(), "\\max(0,\\ 1 - y_i r_i)", 1 - Y * R),
     "SmoothHinge": (
         sl.SmoothHinge(0.2),
         "0.2 \\log(1 + e^{(1 - y_i r_i) / 0.2})",
@@ -40,6 +43,7 @@ LOSSES = {
 PENALTIES = {
     "NoPenalty": (sl.NoPenalty(), "0", 0.0),
     "Ridge": (sl.Ridge(0.1), "\\frac{0.1}{2}|\\theta_j|^2", 0.05 * THETA**2),
+    "L1": (sl.L1(0.3), "0.3|\\theta_j|", 0.3 * THETA),
     "SmoothL1": (sl.SmoothL1(0.3, 0.1), "0.3(\\sqrt{\\theta_j^2 + 0.1^2} - 0.1)", 0.3 * (math.hypot(THETA, 0.1) - 0.1)),
     "Quartic": (sl.Quartic(0.2), "\\frac{0.2}{4}\\theta_j^4", 0.05 * THETA**4),
     "Penalty": (sl.Penalty(language.coupled), "\\mathrm{coupled}(\\theta_j)", 0.15 * THETA**2),

@@ -294,10 +294,12 @@ def test_problems_pickle_by_the_names_of_their_functions():
 def test_jumps_are_looked_for_where_pre_activations_reach(scale, place):
     from sgdlimit.dmft.checks import look
 
-    jump = sl.Loss(lambda r, y: 0.5 * (r - y) ** 2 + scale * jnp.maximum(r - place, 0.0))
+    jump = sl.Loss(lambda r, y: 0.5 * (r - y) ** 2 + 0.01 * scale**2 * (r > place))
     problem = sl.Problem(**(GOOD | {"loss": jump, "teacher": sl.Normal(scale)}))
-    with pytest.raises(sl.InputError, match=r"loss.*jumps"):
+    with pytest.raises(sl.InputError, match=rf"loss.*value that jumps, near {place:.4g}".replace("+", r"\+")):
         look(problem, sl.SGF(0.1), 1.0)
+    kink = sl.Loss(lambda r, y: 0.5 * (r - y) ** 2 + scale * jnp.maximum(r - place, 0.0))
+    assert look(sl.Problem(**(GOOD | {"loss": kink, "teacher": sl.Normal(scale)})), sl.SGF(0.1), 1.0).limit > 0
 
 
 def test_a_child_forked_after_jax_began_is_refused():

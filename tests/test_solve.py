@@ -560,8 +560,8 @@ def test_what_has_no_theory_is_refused():
         sl.solve(logistic(), "sgd", t_max=1.0)
     with pytest.raises(sl.InputError, match="would be drawn"):
         sl.solve(logistic(1e5), sl.SGD(0.4), t_max=1.0)
-    late = sl.VectorField(lambda r, r_star, z, t: t * jnp.sign(r - r_star))
-    with pytest.raises(sl.InputError, match="jumps"):
+    late = sl.VectorField(lambda r, r_star, z, t: jnp.where(t > 0.3, 1.0, 0.0) / (r - r_star))
+    with pytest.raises(sl.InputError, match=r"loss.*a field that is not finite"):
         sl.solve(dataclasses.replace(logistic(), loss=late), sl.SGF(0.4), t_max=1.0)
 
 
@@ -591,24 +591,7 @@ def test_a_diverged_solution_can_be_saved(tmp_path):
     assert sl.load(out.save(tmp_path / "d.nc")).message == out.message
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        lambda r, y: jnp.maximum(0.0, 1 - y * r),
-        lambda r, y: jnp.maximum(0.0, -y * r),
-        lambda r, y: jnp.abs(r - y),
-        lambda r, y: 0.5 * r**2 + 1e-2 * jnp.abs(r - y),
-        lambda r, y: jnp.sqrt((r - y) ** 2),
-    ],
-)
-def test_gradients_that_jump_are_refused(loss):
-    with pytest.raises(sl.InputError, match="jumps"):
-        sl.solve(dataclasses.replace(logistic(), loss=sl.Loss(loss)), sl.SGF(0.5), t_max=1.0)
-
-
-def test_a_penalty_with_a_corner_is_refused_and_kinks_are_not():
-    with pytest.raises(sl.InputError, match="SmoothL1"):
-        sl.solve(logistic(penalty=sl.Penalty(jnp.abs)), sl.SGF(0.5), t_max=1.0)
+def test_a_loss_with_a_kink_in_its_gradient_is_solved():
     kinked = sl.Loss(lambda r, y: jnp.where(y * r < 1, 0.5 * (1 - y * r) ** 2, 0.0))
     assert sl.solve(dataclasses.replace(logistic(), loss=kinked), sl.SGF(0.5), t_max=0.5, dt=0.1, samples=4096).success
 

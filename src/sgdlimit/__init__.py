@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from .fitting import Fitted, model_of_data, solve_on_data
     from .limits import least_squares, least_squares_on_data, online
     from .problem import (
+        L1,
+        Absolute,
         ByClass,
         Constant,
         CosineDecay,
         Exponential,
+        Hinge,
         Huber,
         Iid,
         Labels,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
         PowerDecay,
         PowerLaw,
         Problem,
+        Quantile,
         Quartic,
         Rademacher,
         RandomFeatures,
@@ -66,8 +70,10 @@ if TYPE_CHECKING:
     from .sweep import Sweep, best_time, critical_line, plan_sweep, refine, sweep
 
 __all__ = [
+    "L1",
     "SGD",
     "SGF",
+    "Absolute",
     "ByClass",
     "Constant",
     "CosineDecay",
@@ -75,6 +81,7 @@ __all__ = [
     "Exponential",
     "Fitted",
     "GradientFlow",
+    "Hinge",
     "Huber",
     "Iid",
     "InputError",
@@ -96,6 +103,7 @@ __all__ = [
     "PowerLaw",
     "Problem",
     "ProportionalSGD",
+    "Quantile",
     "Quartic",
     "Rademacher",
     "RandomFeatures",

@@ -10,25 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from . import algorithms, problem
 from .errors import InputError, reject
-
-ACTIVATIONS: dict[str, Callable[..., Any]] = {
-    "erf": jax.scipy.special.erf,
-    "relu": jax.nn.relu,
-    "tanh": jnp.tanh,
-    "sigmoid": jax.nn.sigmoid,
-    "softplus": jax.nn.softplus,
-}
-"""Functions that have a name in TOML files."""
+from .problem.activations import ACTIVATIONS
 
 ROOMS: dict[str, tuple[str, ...]] = {
-    "loss": ("Square", "Logistic", "Huber", "SmoothHinge", "Exponential", "TwoLayer", "Loss", "VectorField"),
+    "loss": (
+        "Square",
+        "Logistic",
+        "Huber",
+        "Absolute",
+        "Quantile",
+        "Hinge",
+        "SmoothHinge",
+        "Exponential",
+        "TwoLayer",
+        "Loss",
+        "VectorField",
+    ),
     "labels": ("Linear", "Sign", "Logit", "Noise", "ByClass", "TwoLayerLabels", "Labels"),
-    "penalty": ("NoPenalty", "Ridge", "SmoothL1", "Quartic", "Penalty", "VectorField"),
+    "penalty": ("NoPenalty", "Ridge", "L1", "SmoothL1", "Quartic", "Penalty", "VectorField"),
     "law": ("Normal", "Point", "Rademacher", "Uniform", "SparseNormal", "Law"),
     "schedule": ("Constant", "PowerDecay", "CosineDecay", "Schedule"),
     "data": ("Iid", "Spectrum", "PowerLaw", "Mixture", "RandomFeatures"),

@@ -60,10 +60,18 @@ def _smooth_hinge(words: Words, r: str, y: str) -> str:
     return f"{s} \\log(1 + e^{{(1 - {y} {r}) / {s}}})"
 
 
+def _pinball(words: Words, r: str, y: str) -> str:
+    q = number(words["level"])
+    return f"\\max({q}({y} - {r}),\\ {number(1 - words['level'])}({r} - {y}))"
+
+
 LOSSES: dict[str, Callable[[Words, str, str], str]] = {
     "Square": lambda words, r, y: f"\\frac{{1}}{{2}}({r} - {y})^2",
     "Logistic": lambda words, r, y: f"\\log(1 + e^{{-{y} {r}}})",
     "Huber": _huber,
+    "Absolute": lambda words, r, y: f"|{r} - {y}|",
+    "Quantile": _pinball,
+    "Hinge": lambda words, r, y: f"\\max(0,\\ 1 - {y} {r})",
     "SmoothHinge": _smooth_hinge,
     "Exponential": lambda words, r, y: f"e^{{-{y} {r}}}",
     "TwoLayer": lambda words, r, y: loss(words["loss"], "\\hat{y}_i", y),
@@ -85,6 +93,7 @@ LABELS: dict[str, Callable[[Words, str], str]] = {
 PENALTIES: dict[str, Callable[[Words, str], str]] = {
     "NoPenalty": lambda words, of: "0",
     "Ridge": lambda words, of: f"\\frac{{{number(words['strength'])}}}{{2}}|{of}|^2",
+    "L1": lambda words, of: f"{number(words['strength'])}|{of}|",
     "SmoothL1": lambda words, of: (
         f"{number(words['strength'])}(\\sqrt{{{of}^2 + {number(words['smoothing'])}^2}} - {number(words['smoothing'])})"
     ),
@@ -130,7 +139,7 @@ def loss(words: Words, r: str = "r_i", y: str = "y_i") -> str:
 def penalty(words: Words, units: int) -> str:
     """H at a row of the weights."""
     kind = words["name"]
-    if units > 1 and kind in ("SmoothL1", "Quartic"):
+    if units > 1 and kind in ("L1", "SmoothL1", "Quartic"):
         return r"\sum_a " + PENALTIES[kind](words, r"\theta_{ja}")
     return PENALTIES[kind](words, r"\theta_j")
 

@@ -14,7 +14,8 @@ from ..algorithms.base import check_share, require
 from ..errors import flag, reject
 from ..limits.curvature import curvature, moving_of, start_samples
 from ..limits.flow import heat_of
-from ..problem import Iid, Problem, fields
+from ..problem import Iid, Problem
+from ..problem.jumps import LINES, SIZE, Jump, Jumps, jumps
 from ..problem.schedules import Course, course
 from ..results.checkpoint import Checkpoint
 from .noise import ROLES, ROUNDS, rows_within
@@ -23,65 +24,8 @@ from .system import System
 
 FEWEST_DRAWS = 64
 """Draws of samples, over the whole march of a replica, below which SGD's own noise is not seen."""
-LINES = 64
-"""Random lines along which forces are searched for jumps."""
-CELLS = 256
-NEAR, FAR = 0.05, 64.0
-"""Lines run this far to both sides, in units of what pre-activations and labels reach: jumps may hide at any scale."""
-LENGTHS = 6
-"""Lengths of lines between the two."""
-BISECTIONS = 45
 PART = 2 * STRIDES
 """The largest step that is taken unasked is this part of `Pace.limit`: its coarsest grid stays within half of it."""
-
-
-def _jump(fn: Any, start: Any, reaches: Any) -> tuple[Any, Any]:
-    """Largest jump of fn along lines through `start` in each unit's direction, and where it is.
-
-    The cell where fn changes most beyond the integral of its derivative is bisected down to rounding: the change
-    across a cell of no width is a jump, whatever the slopes.
-    """
-
-    def along(a: Any, reach: Any) -> tuple[Any, Any]:
-        direction = jnp.eye(start.shape[0])[a]
-
-        def value(x: Any) -> Any:
-            return fn(start + x * direction)
-
-        edges = jnp.linspace(-reach, reach, CELLS + 1)
-        f = jax.vmap(value)(edges)
-        slope = jax.vmap(jax.jacfwd(value))(edges)
-        gap = jnp.max(jnp.abs(jnp.diff(f, axis=0) - (slope[1:] + slope[:-1]) * (reach / CELLS)), axis=1)
-        cell = jnp.argmax(gap)
-
-        def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
-            low, high = ends
-            middle = (low + high) / 2
-            left = jnp.max(jnp.abs(value(middle) - value(low))) > jnp.max(jnp.abs(value(high) - value(middle)))
-            return jnp.where(left, low, middle), jnp.where(left, middle, high)
-
-        low, high = jax.lax.fori_loop(0, BISECTIONS, halve, (edges[cell], edges[cell + 1]))
-        size = jnp.max(jnp.abs(value(high) - value(low))) / (1e-30 + jnp.max(jnp.abs(f)))
-        return size, (start + high * direction)[a]
-
-    every = jax.vmap(jax.vmap(along, in_axes=(None, 0)), in_axes=(0, None))
-    sizes, places = every(jnp.arange(start.shape[0]), reaches)
-    worst = jnp.argmax(sizes)
-    return jnp.ravel(sizes)[worst], jnp.ravel(places)[worst]
-
-
-@jax.jit
-def _jumps(problem: Problem, w: Any, z: Any, t: Any) -> tuple[Any, Any]:
-    """Relative jumps of ℓ and h at time t, and their places."""
-    m = problem.width
-    y = jax.vmap(lambda b, c: fields.label(problem, b, c))(w[:, m:], z)
-    size = jnp.maximum(jnp.max(jnp.abs(w)), jnp.max(jnp.abs(jnp.nan_to_num(y))))
-    ends = jnp.log(NEAR * jnp.minimum(size, 1.0) + 1e-9), jnp.log(FAR * jnp.maximum(size, 1.0))
-    reaches = jnp.exp(jnp.linspace(*ends, LENGTHS))
-    force = jax.vmap(lambda a, b, c: _jump(lambda v: fields.force(problem, t, v, b, c), a, reaches))
-    drift = jax.vmap(lambda a: _jump(lambda v: fields.drift(problem, t, v), a, reaches))
-    # off the lattice of round numbers, where a kink would fall on the edge of a cell
-    return force(w[:, :m] + 1e-3, w[:, m:], z), drift(w[:, :m] + 1e-3)
 
 
 class Pace(NamedTuple):
@@ -96,29 +40,52 @@ class Pace(NamedTuple):
 
 
 def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
-    """Refuse a force or a penalty whose gradient jumps, and measure the curvature at the start, schedule included."""
+    """Refuse a loss or a penalty whose value jumps or whose gradient is not finite, and measure the curvature at the
+    start, schedule included.
+
+    Gradients may jump: the theory and SGD see the gradient alone, which says nothing of a jump of the value.
+    """
     check_share(algorithm, np.array([t_max]))
-    w, z = start_samples(problem)
-    with jax.enable_x64(True):
-        if not (problem.loss.smooth and problem.penalty.smooth):
-            for t in (0.0, t_max / 2, t_max):  # a field of time may begin without its jump
-                _refuse_jumps(*_jumps(problem, w[:LINES], z[:LINES], t))
-    found = curvature(problem, t_max, w, z)
+    for found in _searched(problem, t_max):
+        _refuse_jumps(found)
+    found = curvature(problem, t_max, *start_samples(problem))
     limit = 2 / found.data if found.data > 0 else np.inf
     moving = [] if algorithm.discrete else [*moving_of(problem), *heat_of(algorithm)]
     return Pace(limit, found.slopes, tuple(course(*item, t_max).thinned() for item in moving))
 
 
-def _refuse_jumps(force: Any, drift: Any) -> None:
-    for argument, (sizes, places), remedy in (
-        ("loss", force, "smooth the loss there (sl.SmoothHinge, sl.Huber, a softplus)"),
-        ("penalty", drift, "smooth the penalty there (sl.SmoothL1)"),
-    ):
-        sizes = np.nan_to_num(np.asarray(sizes), nan=np.inf)  # a derivative that is not a number is no derivative
-        if np.max(sizes) > 1e-6:
-            where = float(np.asarray(places)[np.argmax(sizes)])
-            why = f"the theory needs its derivative, which autodiff would take for zero; {remedy}"
-            raise reject(argument, f"a gradient that jumps, near {where:.4g}", why)
+def _searched(problem: Problem, t_max: float) -> list[Jumps]:
+    """At three times, since a field may begin without its jump; nothing where all is known to be smooth."""
+    if problem.loss.smooth and problem.penalty.smooth:
+        return []
+    w, z = (part[:LINES] for part in start_samples(problem))
+    with jax.enable_x64(True):
+        return [jax.tree.map(np.asarray, jumps(problem, w, z, t)) for t in (0.0, t_max / 2, t_max)]
+
+
+def _refuse_jumps(found: Jumps) -> None:
+    parts = (("loss", found.loss, found.force, "r"), ("penalty", found.penalty, found.drift, "theta"))
+    for argument, value, gradient, of in parts:
+        for what, jump in (("value", value), ("gradient" if value is not None else "field", gradient)):
+            if jump is not None and not np.all(jump.sound):
+                why = f"it must be finite for every {of}; write it with jnp.where or jnp.abs, or change labels or noise"
+                raise reject(argument, f"a {what} that is not finite, near {_place(jump, ~jump.sound)}", why)
+        if value is not None and np.max(value.size) > SIZE:
+            why = f"its gradient knows nothing of the jump; make it continuous in {of}, where kinks are allowed"
+            raise reject(argument, f"a value that jumps, near {_place(value, value.size)}", why)
+
+
+def _refuse_kinks(problem: Problem, word: str) -> None:
+    """Refuse forces that jump, for references that take their derivatives: autodiff would call them zero."""
+    for found in _searched(problem, 1.0):
+        for argument, jump in (("loss", found.force), ("penalty", found.drift)):
+            if jump is not None and np.max(jump.size) > SIZE:
+                given = f"a gradient that jumps, near {_place(jump, jump.size)}"
+                raise reject(argument, given, f"{word} takes its derivative; leave {word} out, or smooth it there")
+
+
+def _place(jump: Jump, by: Any) -> str:
+    return f"{float(jump.place[np.argmax(by)]):.4g}"
 
 
 def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
@@ -161,6 +128,9 @@ def check_choices(
         raise reject("response", "paper", f"the paper's processes need Gaussian increments, not {name}; use 'exact'")
     if words["response"] == "paper" and words["memory"] == "moments":
         raise reject("memory", "moments", "the paper's processes keep the whole past; use memory='dense'")
+    for argument, reference in (("method", "fixed-point"), ("response", "paper")):
+        if words[argument] == reference:
+            _refuse_kinks(problem, f"{argument}={reference!r}")
     if extrapolate is not None and flag("extrapolate", extrapolate) and algorithm.discrete:
         raise reject("extrapolate", True, f"the step of {type(algorithm).__name__} is real; leave extrapolate out")
 

@@ -132,7 +132,7 @@ class Several:
 
 Field = Number | Whole | Choice | Several
 
-BINARY = ("logistic", "smooth_hinge", "exponential")
+BINARY = ("logistic", "hinge", "smooth_hinge", "exponential")
 """Losses of labels ±1."""
 SIGNS = ("sign", "logit", "random_signs", "classes")
 """Labels that are ±1."""
@@ -143,12 +143,14 @@ DISCRETE = ("proportional", "persistent")
 
 PROBLEM: tuple[Field, ...] = (
     Choice("loss", "L", "loss", "logistic",
-           {"logistic": "logistic", "square": "square", "huber": "Huber", "smooth_hinge": "smooth hinge",
-            "exponential": "exponential", "two_layer": "two-layer network"},
+           {"logistic": "logistic", "square": "square", "huber": "Huber", "absolute": "absolute", "hinge": "hinge",
+            "smooth_hinge": "smooth hinge", "exponential": "exponential", "two_layer": "two-layer network"},
            {"logistic": "log(1 + exp(−y r))", "square": "½(r − y)²", "huber": "½(r − y)², linear beyond |r − y| = 1",
+            "absolute": "|r − y|", "hinge": "max(0, 1 − y r)",
             "smooth_hinge": "s log(1 + exp((1 − y r)/s)), s = 0.2", "exponential": "exp(−y r)",
             "two_layer": "½(Σₐ φ(rₐ) − y)²"}),
-    Choice("activation", "φ", "activation", "erf", {"erf": "erf", "tanh": "tanh"}, when={"loss": ("two_layer",)}),
+    Choice("activation", "φ", "activation", "erf", {"erf": "erf", "tanh": "tanh", "relu": "ReLU"},
+           when={"loss": ("two_layer",)}),
     Whole("width", "m", "units of the student", 2, 1, 3, when={"loss": ("two_layer",)}),
     Choice("labels", "y", "labels", "sign",
            {"sign": "sign of the teacher", "logit": "random, by log-odds", "random_signs": "random signs",
@@ -164,8 +166,9 @@ PROBLEM: tuple[Field, ...] = (
     Number("density", "ρ", "non-zero share", 0.2, 0.05, 1.0, (0.05, 1.0, 0.05),
            when={"teacher": ("sparse",), "labels": ("sign", "logit", "linear", "two_layer")}),
     Choice("penalty", "H", "penalty", "ridge",
-           {"ridge": "ridge", "smooth_l1": "smooth ℓ₁", "quartic": "quartic", "none": "none"},
-           {"ridge": "½λ|θ|²", "smooth_l1": "λ Σ (√(θ² + s²) − s), s = 0.1", "quartic": "¼λ Σ θ⁴", "none": "0"}),
+           {"ridge": "ridge", "l1": "ℓ₁", "smooth_l1": "smooth ℓ₁", "quartic": "quartic", "none": "none"},
+           {"ridge": "½λ|θ|²", "l1": "λ Σ |θ|", "smooth_l1": "λ Σ (√(θ² + s²) − s), s = 0.1",
+            "quartic": "¼λ Σ θ⁴", "none": "0"}),
     Choice("data", "x", "data", "iid",
            {"iid": "iid entries", "power_law": "power-law spectrum", "mixture": "two Gaussian classes"},
            {"iid": "N(0, 1/d)", "power_law": "variances ∝ k^−α, 8 groups", "mixture": "mean ±μ, variance 1/d"}),
@@ -179,7 +182,7 @@ NUMBERS: tuple[Field, ...] = (
     Number("tau", "τ", "temperature", 0.5, 0.01, 10.0, (0.02, 3.0, 0.02),
            when={"algorithm": ("sgf", "sgd", "shuffled")}),
     Number("lam", "λ", "penalty strength", 0.1, 0.0, 100.0, (0.0, 1.0, 0.01),
-           when={"penalty": ("ridge", "smooth_l1", "quartic")}),
+           when={"penalty": ("ridge", "l1", "smooth_l1", "quartic")}),
     Number("sigma", "σ", "label noise", 0.5, 0.0, 10.0, (0.0, 2.0, 0.05),
            when={"labels": ("sign", "logit", "linear", "two_layer", "noise")}),
     Number("t_max", "t", "last time", 6.0, 0.5, 50.0, (1.0, 20.0, 0.5)),

@@ -4,16 +4,11 @@ from typing import Any
 
 from .view import View, Words
 
-FUNCTIONS = {"erf": "erf", "tanh": "jnp.tanh"}
-IMPORTS = {"erf": "from jax.scipy.special import erf", "tanh": "import jax.numpy as jnp"}
-
 
 def python(view: View) -> str:
     """A script: the same curves, kernels and runs to the last bit, and the picture."""
     problem = "".join(f"    {name}={_call(value)},\n" for name, value in view.problem.items())
-    used = sorted({line for name, line in IMPORTS.items() if f"activation={FUNCTIONS[name]}" in problem})
     lines = [
-        *used,
         "import sgdlimit as sl",
         "",
         f"problem = sl.Problem(\n{problem})",
@@ -53,11 +48,7 @@ def _call(value: Any) -> str:
 
 
 def _arguments(words: Words) -> str:
-    return ", ".join(f"{name}={_plain(name, value)}" for name, value in words.items())
-
-
-def _plain(name: str, value: Any) -> str:
-    return FUNCTIONS[value] if name == "activation" else repr(value)
+    return ", ".join(f"{name}={value!r}" for name, value in words.items())
 
 
 def _value(value: Any) -> str:

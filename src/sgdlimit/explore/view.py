@@ -109,7 +109,7 @@ class View:
 
     def _loss(self) -> Words:
         names = {"logistic": "Logistic", "square": "Square", "huber": "Huber", "smooth_hinge": "SmoothHinge"}
-        names |= {"exponential": "Exponential", "two_layer": "TwoLayer"}
+        names |= {"absolute": "Absolute", "hinge": "Hinge", "exponential": "Exponential", "two_layer": "TwoLayer"}
         inside = {"two_layer": {"activation": self["activation"]}}
         return {"name": names[self["loss"]], **inside.get(self["loss"], {})}
 
@@ -123,7 +123,7 @@ class View:
     def _penalty(self) -> Words:
         if self["penalty"] == "none":
             return {"name": "NoPenalty"}
-        names = {"ridge": "Ridge", "smooth_l1": "SmoothL1", "quartic": "Quartic"}
+        names = {"ridge": "Ridge", "l1": "L1", "smooth_l1": "SmoothL1", "quartic": "Quartic"}
         return {"name": names[self["penalty"]], "strength": self["lam"]}
 
     @property

@@ -17,6 +17,7 @@ from ..limits.on_data import check_scale, read_data
 from ..problem import (
     ByClass,
     Exponential,
+    Hinge,
     Linear,
     Logistic,
     Mixture,
@@ -42,7 +43,7 @@ LEADING = 3
 """Principal directions that are looked at."""
 STILL = 1e-12
 """A column that varies by less, relative to the largest entry, is constant."""
-MARGIN = (Logistic, SmoothHinge, Exponential)
+MARGIN = (Logistic, Hinge, SmoothHinge, Exponential)
 """Losses of labels ±1."""
 
 

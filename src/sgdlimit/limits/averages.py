@@ -288,6 +288,34 @@ def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any, at: Pl
     return ForceMoments(with_r, with_star, square, pushed)
 
 
+ALONG = 1e-14
+"""Part of E w² that is rounding: below it w is a multiple of w*."""
+
+
+class Pull(NamedTuple):
+    """What the data do to weights: −(both θ* + Γ(θ − Bθ*)), with w = Bw* + w⊥."""
+
+    gamma: Any
+    """Γ = E∇ℓ, (m, m)."""
+    both: Any
+    """Γ* + ΓB, (m, k)."""
+    along: Any
+    """B, (m, k)."""
+
+
+def pull_of(nodes: Nodes, Q: Any, c: Any, moments: ForceMoments) -> Pull:
+    """By Gaussian integration by parts, from averages of ℓ alone: Γ E[w⊥w⊥ᵀ] = E[ℓ w⊥ᵀ], (Γ* + ΓB) E[w*w*ᵀ] = E[ℓ w*ᵀ].
+
+    They are smooth also where ℓ jumps, whose derivative autodiff would miss. Γ acts on θ − Bθ* alone, which vanishes
+    with w⊥.
+    """
+    along = c @ nodes.teacher_inverse
+    size, axes = jnp.linalg.eigh(Q - along @ c.T)
+    inverse = (axes / jnp.where(size > ALONG * jnp.trace(Q), size, jnp.inf)) @ axes.T
+    gamma = (moments.with_w - moments.with_star @ along.T) @ inverse
+    return Pull(gamma, moments.with_star @ nodes.teacher_inverse, along)
+
+
 def make_nodes(
     problem: Problem, samples: int, replicas: int, seed: int, spread: Any = sobol, teacher: Any = None
 ) -> Nodes:

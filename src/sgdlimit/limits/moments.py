@@ -11,7 +11,7 @@ from ..errors import reject
 from ..problem import Iid, Problem, fields
 from ..problem.shift import place
 from ..progress import Progress
-from .averages import PER_REPLICA, Nodes, force_moments
+from .averages import PER_REPLICA, Nodes, force_moments, pull_of
 from .stability import BOUND
 
 MOST_STEPS = 50_000
@@ -19,8 +19,11 @@ MOST_STEPS = 50_000
 LOOK_BACK = 32
 """Steps over which their length is averaged, to tell whether it still grows."""
 
-ALONG = 1e-14
-"""Part of E w² that is rounding: below it w is a multiple of w*."""
+SMOOTH = 1e-9
+"""Relative tolerance of the equations."""
+KINKED = 0.2
+"""The same in units of the weight of one point, where the force jumps: its averages change by that weight whenever a
+point comes past the jump, which no short step resolves, and which is below the error of the average."""
 
 
 class Weights(NamedTuple):
@@ -88,9 +91,7 @@ class Groups(NamedTuple):
 def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: Any, state: Weights) -> Weights:
     """The same group by group, (replicas, g, m, ·): θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ.
 
-    With w = Bw* + w⊥ both follow from averages of ℓ, which are smooth also where ∇ℓ jumps: Γ E[w⊥w⊥ᵀ] = E[ℓ w⊥ᵀ] and
-    (Γ* + ΓB) E[w*w*ᵀ] = E[ℓ w*ᵀ]. Γ acts on θ^q − Bθ* alone, which vanishes with w⊥. The means of
-    classes pull along θ*, without s_q.
+    Both come from `pull_of`. The means of classes pull along θ*, without s_q.
     """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
     s = groups.variance[:, None, None]
@@ -99,12 +100,9 @@ def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: An
         Q, c = own.norm, own.overlap
         w, w_star = groups.fresh(Q), groups.fresh(c)
         at = place(problem, groups.total(c), own.intercept)
-        with_w, with_star, square, pushed = force_moments(problem, nodes, t, w, w_star, at)
-        along = w_star @ nodes.teacher_inverse
-        size, axes = jnp.linalg.eigh(w - along @ w_star.T)
-        inverse = (axes / jnp.where(size > ALONG * jnp.trace(w), size, jnp.inf)) @ axes.T
-        gamma = (with_w - with_star @ along.T) @ inverse
-        both = with_star @ nodes.teacher_inverse
+        moments = force_moments(problem, nodes, t, w, w_star, at)
+        square, pushed = moments.square, moments.push
+        gamma, both, along = pull_of(nodes, w, w_star, moments)
         turned = jnp.swapaxes(c, 1, 2)
         pull = stiffness @ Q + s * (both @ turned + gamma @ (Q - along @ turned))
         toward = stiffness @ c + s * (both @ groups.teacher + gamma @ (c - along @ groups.teacher))
@@ -126,6 +124,13 @@ def _start(problem: Problem, replicas: int) -> Weights:
     return Weights(np.tile(gram[:m, :m], repeat), np.tile(gram[:m, m:], repeat), level)
 
 
+@jax.jit
+def _scale(problem: Problem, nodes: Nodes) -> Any:
+    """Size of what is learned: E y²."""
+    star = nodes.normals[0, :, problem.width :] @ nodes.teacher_root.T
+    return jnp.mean(jax.vmap(lambda b, z: fields.label(problem, b, z))(star, nodes.z[0]) ** 2)
+
+
 def march_moments(
     problem: Problem,
     algorithm: Algorithm,
@@ -133,9 +138,13 @@ def march_moments(
     t: np.ndarray,
     replicas: int,
     knots: np.ndarray,
+    kinked: bool,
     bar: Progress,
 ) -> Moments:
-    """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together to a relative 1e-9, at the times reached."""
+    """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together, at the times reached.
+
+    kinked: the force jumps, and its averages with it.
+    """
     from scipy.integrate import DOP853
 
     first, groups = _start(problem, replicas), Groups.of(problem)
@@ -158,7 +167,11 @@ def march_moments(
     stops = np.append(knots[knots < t[-1]], t[-1])
     states, failure = [start for at in t if at <= 0], ""
     with np.errstate(over="ignore", invalid="ignore"):
-        solver = DOP853(velocity, 0.0, start, t[-1], rtol=1e-9, atol=1e-12)
+        rtol, atol = SMOOTH, 1e-3 * SMOOTH
+        if kinked:
+            rtol = KINKED / nodes.z.shape[1]
+            atol = rtol * float(_scale(problem, nodes))
+        solver = DOP853(velocity, 0.0, start, t[-1], rtol=rtol, atol=atol)
         lengths: list[float] = []
         while solver.status == "running":
             # no step beyond the next change of the schedule: what lies behind it is not felt from here

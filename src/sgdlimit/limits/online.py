@@ -20,6 +20,7 @@ from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, UnreliableWarning, real, reject, seed_number, whole
 from ..problem import Problem, fields, observables
+from ..problem.jumps import force_jumps
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
 from ..problem.shift import place
 from ..progress import Progress
@@ -98,7 +99,8 @@ def online(
         linear = fields.linear_drift(problem, float(t[-1]), knots)
         bar.phase("compiling")
         if linear:
-            marched = march_moments(problem, algorithm, nodes, t, replicas, knots, bar)
+            kinked = force_jumps(problem, float(t[-1]))
+            marched = march_moments(problem, algorithm, nodes, t, replicas, knots, kinked, bar)
             coarse = None
         else:
             paths = march_particles(
@@ -119,7 +121,9 @@ def online(
         coords["teacher"] = np.arange(problem.k)
     variables: dict[str, Variable] = {}
     for name in ordered(found):
-        step = None if coarse is None else _step_error(found[name], observed[1][name])
+        step = (
+            None if coarse is None else _step_error(found[name], observed[1][name], 2 if problem.penalty.smooth else 1)
+        )
         estimate = Estimate(*over_replicas(found[name]), step_error=step, replicas=found[name])
         variables |= statistics.variables(name, dims(name), estimate)
     options = {"t_max": float(t[-1]), "samples": each * replicas, "replicas": replicas}
@@ -175,15 +179,16 @@ def _found(problem: Problem, nodes: Nodes, at: Weights, metrics: own.Named) -> d
     return {name: np.moveaxis(np.asarray(values, dtype=np.float64), 1, 0) for name, values in found.items()}
 
 
-def _step_error(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
-    """Of a rule of weak order two: a third of what twice the step changes, and of how well that is known.
+def _step_error(fine: np.ndarray, coarse: np.ndarray, order: int) -> np.ndarray:
+    """Of a rule of this weak order: 1/(2^order − 1) of what twice the step changes, and of how well that is known.
 
-    The largest of neighbouring times, since the change may pass through zero.
+    Heun's is two, and one near a kink of the penalty. The largest of neighbouring times, since the change may pass
+    through zero.
     """
     sound = np.isfinite(coarse).all(axis=tuple(i for i in range(coarse.ndim) if i != 1))  # a loss may overflow
     reached = min(fine.shape[1], int(np.argmin(np.append(sound, False))))
     change, unsure = over_replicas(fine[:, :reached] - coarse[:, :reached])
-    error = np.hypot(change, unsure) / 3
+    error = np.hypot(change, unsure) / (2**order - 1)
     error = np.concatenate([error, np.abs(fine[:, reached:].mean(axis=0))])  # not known: as large as the curve
     if not len(error):
         return error

@@ -15,7 +15,7 @@ from ..problem import Iid, Problem, Table, fields
 from ..problem.schedules import factors
 from ..problem.shift import place
 from ..progress import Progress
-from .averages import PER_REPLICA, Nodes, average, force_moments
+from .averages import PER_REPLICA, Nodes, force_moments, pull_of
 from .curvature import moving_of
 from .stability import BOUND
 
@@ -56,7 +56,8 @@ def _advance(
     stride: Any,
     key: Any,
 ) -> tuple[Any, Any]:
-    """`steps` stochastic Heun steps of size h of every replica; the noise is free of θ, so weak order two.
+    """`steps` stochastic Heun steps of size h of every replica; the noise is free of θ, so weak order two where h is
+    smooth. A penalty with a proximal step acts before and after, by halves (Strang).
 
     Each takes `stride` of the normals from `first` on: steps twice as large see the same noise.
     `scheduled`: the algorithm, where its temperature changes in time. `coordinates`: None where all are alike.
@@ -79,17 +80,25 @@ def _advance(
         return x.T @ theta_star / len(x) if coordinates is None else x.T @ (coordinates.share[:, None] * theta_star)
 
     def drift(s: Any, x: Any, level: Any) -> tuple[Any, Any, Any]:
-        """−(h + Γθ + Γ*θ* + …), C_ℓ τ(t)/τ and dβ/dt; Γ* = (E[ℓ w*ᵀ] − Γc) C_θ(*,*)⁺ also for labels that jump."""
+        """−(h + Γθ + Γ*θ* + …), h but for a penalty with its own proximal step; C_ℓ τ(t)/τ and dβ/dt."""
         Q, c, at = seen(x, x), seen(x, theta_star), place(problem, overlap(x), level)
-        _, with_star, square, pushed = force_moments(problem, nodes, s, Q, c, at)
-        gamma = average(problem, nodes, Q, c, at, lambda w, v, z: fields.force_r(problem, s, w, v, z))
-        gamma_star = (with_star - gamma @ c) @ nodes.teacher_inverse
-        pull = jax.vmap(lambda v: fields.drift(problem, s, v))(x)
+        moments = force_moments(problem, nodes, s, Q, c, at)
+        square, pushed = moments.square, moments.push
+        gamma, both, along = pull_of(nodes, Q, c, moments)
+        pull = pulled((x - theta_star @ along.T) @ gamma.T + theta_star @ both.T)
+        if not splits:
+            pull = pull + jax.vmap(lambda v: fields.drift(problem, s, v))(x)
         if pushed.means is not None:
             pull = pull + theta_star @ pushed.means.T
         if scheduled is not None:
             square = square / scheduled.portion(s)
-        return -(pull + pulled(x @ gamma.T) + pulled(theta_star @ gamma_star.T)), square, pushed.rise(level)
+        return -pull, square, pushed.rise(level)
+
+    splits = problem.penalty.prox is not None
+
+    def penalised(s: Any, x: Any) -> Any:
+        """The penalty alone over half a step; for |θ| its proximal step is its flow."""
+        return jax.vmap(lambda v: fields.prox(problem, s, h / 2, v))(x) if splits else x
 
     def step(i: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         (x, level), s = carry, t + i * h
@@ -99,11 +108,12 @@ def _advance(
             return total + jax.random.normal(own, (len(x), m)) / jnp.sqrt(stride)
 
         normal = jax.lax.fori_loop(0, stride, add, jnp.zeros((len(x), m)))
+        x = penalised(s, x)
         slope, square, rise = drift(s, x, level)
         guess = x + h * slope + jnp.sqrt(tau * h) * heated(normal) @ root(square)
         slope_, square_, rise_ = drift(s + h, guess, level + h * rise)
         x = x + h / 2 * (slope + slope_) + jnp.sqrt(tau * h) * heated(normal) @ root((square + square_) / 2)
-        return x, level + h / 2 * (rise + rise_)
+        return penalised(s + h, x), level + h / 2 * (rise + rise_)
 
     return jax.lax.fori_loop(0, steps, step, (theta, level))
 

@@ -4,15 +4,17 @@ from .data import DataLaw, Iid, PowerLaw, Spectrum, Table
 from .entries import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
 from .labels import ByClass, Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
 from .laws import Law, Normal, Point, Rademacher, SparseNormal, Uniform
-from .losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Square, TwoLayer
+from .losses import Absolute, Exponential, Hinge, Huber, Logistic, Loss, Quantile, SmoothHinge, Square, TwoLayer
 from .mixture import Mixture
-from .penalties import NoPenalty, Penalty, Quartic, Ridge, SmoothL1
+from .penalties import L1, NoPenalty, Penalty, Quartic, Ridge, SmoothL1
 from .problem import Problem
 from .random_features import RandomFeatures
 from .schedules import Constant, CosineDecay, PowerDecay, Schedule
 from .vector_field import VectorField
 
 __all__ = [
+    "L1",
+    "Absolute",
     "ByClass",
     "Constant",
     "CosineDecay",
@@ -20,6 +22,7 @@ __all__ = [
     "DataLaw",
     "Exponential",
     "GaussianEntries",
+    "Hinge",
     "Huber",
     "Iid",
     "Labels",
@@ -37,6 +40,7 @@ __all__ = [
     "PowerDecay",
     "PowerLaw",
     "Problem",
+    "Quantile",
     "Quartic",
     "Rademacher",
     "RademacherEntries",

@@ -81,6 +81,12 @@ def drift_theta(problem: "Problem", t: Any, theta: Any) -> Any:
     return jax.jacfwd(drift, argnums=2)(problem, t, theta)
 
 
+def prox(problem: "Problem", t: Any, step: Any, theta: Any) -> Any:
+    """The x that minimises ½|x − θ|² + step·s(t)·H(x), shape (m,), where the penalty has a formula for it."""
+    assert problem.penalty.prox is not None
+    return problem.penalty.prox(theta, step * problem.schedule(t))
+
+
 LINEARITY_SCALES = (1e-2, 0.3, 1.0, 10.0, 100.0)
 """Sizes of θ at which a penalty is tested for linearity of its gradient."""
 

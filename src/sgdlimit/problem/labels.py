@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from .._tree import settle, static, tree
 from ..errors import flag, real, reject
+from .activations import activation
 from .laws import EntryLaw, PlusLogistic
 from .losses import read_out
 from .parameters import Parameters, checked, given, number
@@ -167,9 +168,9 @@ class ByClass(LabelRule):
 @tree
 @dataclass(frozen=True)
 class TwoLayerLabels(LabelRule):
-    """y = Σ_a readout_a·activation(r*_a) + z: a two-layer teacher."""
+    """y = Σ_a readout_a·activation(r*_a) + z: a two-layer teacher; names of activations as in `TwoLayer`."""
 
-    activation: Callable[..., Any] = static()
+    activation: Any = static()
     readout: Any = 1.0
 
     binary: ClassVar = False
@@ -177,8 +178,7 @@ class TwoLayerLabels(LabelRule):
     smooth: ClassVar = True
 
     def __post_init__(self) -> None:
-        if not callable(self.activation):
-            raise reject("TwoLayerLabels.activation", repr(self.activation), "it must be a function")
+        settle(self, activation=activation("TwoLayerLabels.activation", self.activation))
         number("TwoLayerLabels.readout", self.readout)
 
     def __call__(self, r_star: Any, z: Any) -> Any:

@@ -1,10 +1,12 @@
 """Losses L(r, y): what is minimised. Derivatives come from autodiff (`fields`).
 
-Contract: `loss(r, y)` is a scalar, twice differentiable in `r`; `loss.predict(r)` is the prediction or the score
-whose sign is the class, None where the width leaves it open; `loss.error` scores it, None for the default.
+Contract: `loss(r, y)` is a scalar, continuous in `r`, whose gradient is finite and may jump; `loss.predict(r)` is the
+prediction or the score whose sign is the class, None where the width leaves it open; `loss.error` scores it, None for
+the default. At a kink the gradient is what autodiff gives.
 """
 
 import abc
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 
 from .._tree import settle, static, tree
 from ..errors import real, reject
+from .activations import activation
 from .parameters import Parameters, checked, given, number
 
 
@@ -23,7 +26,7 @@ class LossLike(abc.ABC):
     predict: Any
     error: Any
     smooth: Any = False
-    """Whether the gradient in r is known to be continuous; where it is not, it must be looked at."""
+    """Whether the gradient in r is known to be continuous; where it is not, the loss must be looked at."""
 
     @abc.abstractmethod
     def __call__(self, r: Any, y: Any) -> Any:
@@ -99,6 +102,56 @@ class Huber(LossLike):
 @final
 @tree
 @dataclass(frozen=True)
+class Absolute(LossLike):
+    """|r−y|: regression on the median."""
+
+    predict: ClassVar = staticmethod(identity)
+    error: ClassVar = None
+
+    def __call__(self, r: Any, y: Any) -> Any:
+        """|r−y|; its gradient is sign(r−y), 0 at the kink, where that of `jnp.abs` is 1."""
+        return (r - y) * jnp.sign(r - y)
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class Quantile(LossLike):
+    """Pinball loss: level·(y−r) below the label, (1−level)·(r−y) above. The minimum is the `level`-quantile of y."""
+
+    level: float
+
+    predict: ClassVar = staticmethod(identity)
+    error: ClassVar = None
+
+    def __post_init__(self) -> None:
+        below_one = math.nextafter(1.0, 0.0)
+        why = "it must be a number q with 0 < q < 1"
+        settle(self, level=real("Quantile.level", self.level, above=0, most=below_one, why=why))
+
+    def __call__(self, r: Any, y: Any) -> Any:
+        """The larger of two lines; at the kink its gradient is 1 − level."""
+        return jnp.where(r < y, self.level * (y - r), (1.0 - self.level) * (r - y))
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class Hinge(LossLike):
+    """max(0, 1 − y r), y = ±1: the support vector machine."""
+
+    predict: ClassVar = staticmethod(identity)
+    error: ClassVar = None
+
+    def __call__(self, r: Any, y: Any) -> Any:
+        """The margin's deficit; at the kink its gradient is 0."""
+        deficit = 1.0 - y * r
+        return jnp.where(deficit > 0, deficit, 0.0)
+
+
+@final
+@tree
+@dataclass(frozen=True)
 class SmoothHinge(LossLike):
     """The hinge max(0, 1 − y r), rounded over a width `smoothing`: s·log(1 + exp((1 − y r)/s))."""
 
@@ -137,7 +190,7 @@ class Exponential(LossLike):
 @tree
 @dataclass(frozen=True)
 class Loss(LossLike):
-    """The user's loss: `fn(r, y) -> scalar` in jax.numpy.
+    """The user's loss: `fn(r, y) -> scalar` in jax.numpy, continuous in `r`; kinks are allowed.
 
     `predict(r)` and `error(prediction, y)` define the reported error. Without them the prediction is `r` itself
     (width 1 only), and the error is zero–one for binary labels and (prediction − y)² otherwise.
@@ -168,18 +221,18 @@ class Loss(LossLike):
 class TwoLayer(LossLike):
     """A two-layer network with a fixed second layer: `loss(readout · activation(r), y)`.
 
-    `readout` is one number per hidden unit; the default 1 gives the committee machine of Saad and Solla.
+    `activation` is a function or a name: "erf", "relu", "leaky_relu", "tanh", "sigmoid", "softplus", "gelu", "silu",
+    "elu". `readout` is one number per hidden unit; the default 1 gives the committee machine of Saad and Solla.
     """
 
-    activation: Callable[..., Any] = static()
+    activation: Any = static()
     loss: LossLike = Square()
     readout: Any = 1.0
 
     error: ClassVar = None
 
     def __post_init__(self) -> None:
-        if not callable(self.activation):
-            raise reject("TwoLayer.activation", repr(self.activation), "it must be a function such as jax.nn.relu")
+        settle(self, activation=activation("TwoLayer.activation", self.activation))
         if not isinstance(self.loss, LossLike):
             raise reject("TwoLayer.loss", repr(self.loss), "it must be a loss such as sl.Square() or sl.Loss(fn)")
         number("TwoLayer.readout", self.readout)

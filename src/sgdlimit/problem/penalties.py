@@ -1,4 +1,8 @@
-"""Penalties H(θ) on one row of the weights. Contract: `penalty(theta)` is a differentiable scalar."""
+"""Penalties H(θ) on one row of the weights.
+
+Contract: `penalty(theta)` is a scalar, continuous in θ, whose gradient is finite and may jump. A penalty with kinks may
+offer its proximal step, which is then taken in place of a search.
+"""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -17,9 +21,11 @@ class PenaltyLike(abc.ABC):
     """What every penalty offers."""
 
     smooth: Any = False
-    """Whether the gradient is known to be continuous; where it is not, it must be looked at."""
+    """Whether the gradient is known to be continuous; where it is not, the penalty must be looked at."""
     quadratic: Any = False
     """Whether the gradient is known to be linear in θ."""
+    prox: Any = None
+    """`prox(theta, step)`, the x that minimises ½|x − θ|² + step·H(x), both (m,); None where there is no formula."""
 
     @abc.abstractmethod
     def __call__(self, theta: Any) -> Any:
@@ -68,6 +74,27 @@ class Ridge(PenaltyLike):
 @final
 @tree
 @dataclass(frozen=True)
+class L1(PenaltyLike):
+    """λ Σ |θ|: the lasso."""
+
+    strength: float
+
+    def __post_init__(self) -> None:
+        _strength(self)
+
+    def __call__(self, theta: Any) -> Any:
+        """λ Σ |θ|; at zero its gradient is 0, where that of `jnp.abs` is 1."""
+        return self.strength * jnp.sum(theta * jnp.sign(theta))
+
+    def prox(self, theta: Any, step: Any) -> Any:
+        """The soft threshold: every weight moves towards zero by step·λ, and stays there where it arrives."""
+        by = step * self.strength
+        return jnp.where(jnp.abs(theta) > by, theta - by * jnp.sign(theta), 0.0)
+
+
+@final
+@tree
+@dataclass(frozen=True)
 class SmoothL1(PenaltyLike):
     """λ Σ (sqrt(θ² + s²) − s): the absolute value, rounded over a width `smoothing` = s."""
 
@@ -107,7 +134,7 @@ class Quartic(PenaltyLike):
 @tree
 @dataclass(frozen=True)
 class Penalty(PenaltyLike):
-    """The user's penalty: `fn(theta) -> scalar` in jax.numpy.
+    """The user's penalty: `fn(theta) -> scalar` in jax.numpy, continuous in `theta`; kinks are allowed.
 
     `parameters` are numbers that `fn` takes by name, `fn(theta, a=…)`; another value does not compile it again.
     """

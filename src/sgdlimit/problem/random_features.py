@@ -1,6 +1,5 @@
 """Random features by Gaussian equivalence: the spectrum of σ(F u), and what it tells of a teacher that reads u."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from .._tree import settle, static, tree
 from ..errors import real, reject, whole
+from .activations import activation
 from .data import DataLaw, Table
 from .rows import FeatureMap
 
@@ -35,20 +35,19 @@ class Moments(NamedTuple):
 class RandomFeatures(DataLaw):
     """x = (σ(F u/√D) − E σ)/√d: d features of D = d/ratio standard normal inputs, F with standard normal entries.
 
-    The teacher reads the inputs, r* = βᵀu/√D, β with the teacher's law. activation: σ. ratio: features for each input
+    The teacher reads the inputs, r* = βᵀu/√D, β with the teacher's law. activation: σ, a function or a
+    name as in `TwoLayer`. ratio: features for each input
     dimension. nodes: of the Gauss rule for the spectrum, besides the atom of features that outnumber the inputs.
     """
 
-    activation: Callable[..., Any] = static()
+    activation: Any = static()
     ratio: float = 1.0
     nodes: int = static(default=16)
 
     rotated: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not callable(self.activation):
-            given = repr(self.activation)
-            raise reject("RandomFeatures.activation", given, "it must be a function such as jax.nn.relu")
+        settle(self, activation=activation("RandomFeatures.activation", self.activation))
         why = f"features for each input dimension: a number above 0, at most {LARGEST_RATIO:g}"
         settle(self, ratio=real("RandomFeatures.ratio", self.ratio, above=0, most=LARGEST_RATIO, why=why))
         whole("RandomFeatures.nodes", self.nodes, least=2, most=MOST_NODES, why=f"a number from 2 to {MOST_NODES}")

@@ -34,7 +34,8 @@ class VectorField:
 
     As a loss: `fn(r, r_star, z, t)`, shape of `r`. As a penalty: `fn(theta, t)`, shape of `theta`. The parameter
     for time is recognised by its name (`t` or `time`), wherever it stands, and may be left out.
-    A field has no loss of its own: give `loss(r, y)`, `predict(r)`, `error(prediction, y)` to have them reported.
+    It may jump, and must be finite. A field has no loss of its own: give `loss(r, y)`, `predict(r)`,
+    `error(prediction, y)` to have them reported.
     `parameters` are numbers that `fn` takes by name after r, r_star, z or theta; another value does not compile it
     again. `loss`, `predict` and `error` are given those that their signatures name.
     `breaks` are times at which it jumps: steps end there. They are found where they lie apart by a millionth of the
@@ -50,6 +51,7 @@ class VectorField:
 
     smooth: ClassVar = False
     quadratic: ClassVar = False
+    prox: ClassVar = None
 
     def __post_init__(self) -> None:
         for name in ("fn", "loss", "predict", "error"):
