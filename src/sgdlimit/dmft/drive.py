@@ -163,7 +163,7 @@ def _march(job: Job, progress: bool | None) -> Marched:
         others = memory.shifted(system.memory) if isinstance(system.memory, Moments) else None
         records, again = _all_grids(job, system, levels, 0, starts, job.snapshots, bar, others)
         levels = levels[: len(records)]
-        projection = _distance(again, records[-1]) if again is not None and records[-1].reached else None
+        shifted = [again] if again is not None and records[-1].reached else []
         repeats = 1 if any(part.reason for part in records) else job.repeats
         each = fitting(system, job.large, job.room)
         alike = each == system.samples
@@ -173,25 +173,28 @@ def _march(job: Job, progress: bool | None) -> Marched:
         if finer == repeats > 1 and each > system.samples:  # nothing is left for the coarsest grid alone
             size, more_compiling = _compiled(job, wider, levels[-1], 1, bar)
             compiling += more_compiling
-            more = _more(job, wider, levels, 1, size, bar)
-            if more is not None:  # the first marches have told what to do, and are few
+            more, again = _more(job, wider, levels, 1, size, bar, others)
+            if more:  # the first marches have told what to do, and are few
                 system, paired, first = wider, [[part] for part in more], 2
                 repeats = finer = count
+                shifted = [again] if again is not None else []
         for turn in range(first, first + finer - 1):
-            more = _more(job, system, levels, turn, size, bar)
-            if more is None:
+            more, again = _more(job, system, levels, turn, size, bar, others)
+            if not more:
                 break  # a march that went wrong is not averaged, and no more are begun
             for kept, part in zip(paired, more, strict=True):
                 kept.append(part)
+            shifted += [again] if again is not None else []
         means = [run.mean(parts) for parts in paired]
+        projection = _distance(shifted, paired[-1]) if shifted else None
         shift, large = {}, Large(0, 0)
         if repeats > finer:
             size, more_compiling = _compiled(job, wider, levels[-1], finer, bar)
             compiling += more_compiling
             found = list(paired[-1]) if alike else []
             for turn in range(-(-(repeats - finer) * system.samples // each)):
-                more = _more(job, wider, levels[-1:], finer + turn, size, bar)
-                if more is None:
+                more, _ = _more(job, wider, levels[-1:], finer + turn, size, bar)
+                if not more:
                     break
                 found += more
             if len(found) > alike * len(paired[-1]):
@@ -221,13 +224,18 @@ def _compiled(job: Job, system: System, level: Level, turn: int, bar: Progress) 
     return size, clock.perf_counter() - begin
 
 
-def _more(job: Job, system: System, levels: list[Level], turn: int, size: int, bar: Progress) -> list[Records] | None:
-    """One more march of every replica on these grids; None where one goes wrong, or time is up."""
+def _more(
+    job: Job, system: System, levels: list[Level], turn: int, size: int, bar: Progress, others: Moments | None = None
+) -> tuple[list[Records], Records | None]:
+    """One more march of every replica on these grids, and with other functions; nothing where one goes wrong, or time
+    is up."""
     try:
-        more, _ = _all_grids(job, system, levels, turn, _starts(job, system, turn, size), job.snapshots[:0], bar)
+        starts = _starts(job, system, turn, size)
+        more, again = _all_grids(job, system, levels, turn, starts, job.snapshots[:0], bar, others)
     except OutOfTime:
-        return None
-    return None if len(more) < len(levels) or any(part.reason for part in more) else more
+        return [], None
+    sound = len(more) == len(levels) and not any(part.reason for part in more)
+    return (more, again) if sound else ([], None)
 
 
 def _all_grids(
@@ -299,13 +307,17 @@ def _level(job: Job, system: System, stride: int, kept: Memory) -> Level:
     return planning.level(job.steps.times, stride, kept, system.dtype, system.algorithm.discrete)
 
 
-def _distance(again: Records, records: Records) -> dict[str, np.ndarray]:
-    """Mean difference over replicas without its own noise, its largest so far."""
-    count, out = min(again.reached, records.reached), {}
-    for name, values in again.values.items():
+def _distance(shifted: list[Records], records: list[Records]) -> dict[str, np.ndarray]:
+    """Mean difference over replicas and marches, beyond what its own noise could make; its largest so far."""
+    count, out = min(part.reached for part in (*shifted, *records)), {}
+    again, usual = ([part.values for part in parts] for parts in (shifted, records))
+    for name in again[0]:
         if name not in kernels.KEPT:
-            gap = (values[:, :count] - records.values[name][:, :count]).astype(np.float64)
-            out[name] = SAFETY * np.maximum.accumulate(statistics.without_noise(gap), axis=0)
+            here = [
+                a[name][:, :count].astype(np.float64) - b[name][:, :count] for a, b in zip(again, usual, strict=False)
+            ]
+            gap = statistics.beyond_noise(np.mean(here, axis=0))
+            out[name] = SAFETY * np.maximum.accumulate(gap, axis=0)
     return out
 
 

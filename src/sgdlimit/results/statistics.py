@@ -58,6 +58,10 @@ def variables(name: str, dims: tuple[str, ...], estimate: Estimate) -> dict[str,
     return out
 
 
-def without_noise(gap: np.ndarray) -> np.ndarray:
-    """Size of the mean of differences (replicas, …), the square of its own noise taken off."""
-    return np.sqrt(np.maximum(gap.mean(axis=0) ** 2 - gap.var(axis=0, ddof=1) / len(gap), 0.0))
+STANDS_OUT = 2.5
+"""Standard errors from which on a mean difference is no noise: over the many times of a curve two are passed often."""
+
+
+def beyond_noise(gap: np.ndarray) -> np.ndarray:
+    """Size of the mean of differences (replicas, …) where it stands out from their noise; zero where it does not."""
+    return np.sqrt(np.maximum(gap.mean(axis=0) ** 2 - STANDS_OUT**2 * gap.var(axis=0, ddof=1) / len(gap), 0.0))
