@@ -14,7 +14,7 @@ from ..algorithms.base import check_share, require
 from ..errors import flag, reject
 from ..limits.curvature import curvature, moving_of, start_samples
 from ..limits.flow import heat_of
-from ..problem import Iid, Problem, fields
+from ..problem import Problem, fields
 from ..problem.schedules import Course, course
 from ..results.checkpoint import Checkpoint
 from .noise import ROLES, ROUNDS, rows_within
@@ -109,15 +109,31 @@ def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
     return Pace(limit, found.slopes, tuple(course(*item, t_max).thinned() for item in moving))
 
 
-def _refuse_jumps(force: Any, drift: Any) -> None:
-    for argument, (sizes, places), remedy in (
-        ("loss", force, "smooth the loss there (sl.SmoothHinge, sl.Huber, a softplus)"),
-        ("penalty", drift, "smooth the penalty there (sl.SmoothL1)"),
-    ):
+def refuse_kinks(problem: Problem, t_max: float, name: str, arguments: tuple[str, ...] = ("loss",)) -> None:
+    """Refuse forces that jump, for a reference that takes their derivatives: autodiff would call them zero."""
+    if all(getattr(problem, argument).smooth for argument in arguments):
+        return
+    w, z = start_samples(problem)
+    remedies = dict.fromkeys(arguments, "use sl.solve, which takes none")
+    with jax.enable_x64(True):
+        for t in (0.0, t_max / 2, t_max):
+            _refuse_jumps(*_jumps(problem, w[:LINES], z[:LINES], t), who=name, remedies=remedies)
+
+
+REMEDIES = {
+    "loss": "smooth the loss there (sl.SmoothHinge, sl.Huber, a softplus)",
+    "penalty": "smooth the penalty there (sl.SmoothL1)",
+}
+
+
+def _refuse_jumps(force: Any, drift: Any, who: str = "the theory", remedies: dict[str, str] = REMEDIES) -> None:
+    for argument, (sizes, places) in (("loss", force), ("penalty", drift)):
+        if argument not in remedies:
+            continue
         sizes = np.nan_to_num(np.asarray(sizes), nan=np.inf)  # a derivative that is not a number is no derivative
         if np.max(sizes) > 1e-6:
             where = float(np.asarray(places)[np.argmax(sizes)])
-            why = f"the theory needs its derivative, which autodiff would take for zero; {remedy}"
+            why = f"{who} needs its derivative, which autodiff would take for zero; {remedies[argument]}"
             raise reject(argument, f"a gradient that jumps, near {where:.4g}", why)
 
 
@@ -133,34 +149,12 @@ def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
         raise reject("dt", f"{largest:.4g}", why)
 
 
-WORDS = {
-    "response": ("exact", "paper", "tangents"),
-    "method": ("march", "fixed-point"),
-    "memory": ("auto", "moments", "dense"),
-}
-
-
-def check_choices(
-    problem: Problem, algorithm: Algorithm, extrapolate: Any, kernels: Any, words: dict[str, Any]
-) -> None:
+def check_choices(problem: Problem, algorithm: Algorithm, extrapolate: Any, kernels: Any) -> None:
     """Refuse what is no problem or algorithm, and combinations that have no meaning."""
     require(problem, algorithm)
     flag("kernels", kernels)
     if problem.infinite_data:
         raise reject("sample_ratio", "inf", "this theory is for finite δ; with infinite data use sl.online")
-    for argument, allowed in WORDS.items():
-        if not isinstance(words[argument], str) or words[argument] not in allowed:
-            raise reject(argument, repr(words[argument]), f"it must be {' or '.join(map(repr, allowed))}")
-    if words["method"] == "fixed-point" and problem.bias:
-        raise reject("method", "fixed-point", "the paper's iteration knows no intercept (bias=True); use 'march'")
-    if words["method"] == "fixed-point" and not isinstance(problem.data, Iid):
-        name = type(problem.data).__name__
-        raise reject("method", "fixed-point", f"the paper's iteration is for iid entries, not data={name}; use 'march'")
-    if words["response"] == "paper" and not (algorithm.gaussian or algorithm.noise_temperature == 0):
-        name = type(algorithm).__name__
-        raise reject("response", "paper", f"the paper's processes need Gaussian increments, not {name}; use 'exact'")
-    if words["response"] == "paper" and words["memory"] == "moments":
-        raise reject("memory", "moments", "the paper's processes keep the whole past; use memory='dense'")
     if extrapolate is not None and flag("extrapolate", extrapolate) and algorithm.discrete:
         raise reject("extrapolate", True, f"the step of {type(algorithm).__name__} is real; leave extrapolate out")
 
@@ -200,7 +194,7 @@ def check_memory(system: System, replicas: int, room: Room) -> None:
     if total <= room.begun:
         why += f": the work in the checkpoint was begun with {room.begun:.4g} bytes, and smaller pieces would change it"
         raise reject("max_bytes", f"{room.now:.4g}", f"{why}; go on with as many, or name a new checkpoint")
-    raise reject("samples", system.samples, f"{why}; take fewer samples, or fewer steps with memory='dense'")
+    raise reject("samples", system.samples, f"{why}; take fewer samples, or, where the whole past is kept, fewer steps")
 
 
 def fitting(system: System, wanted: int, room: Room) -> int:

@@ -27,9 +27,7 @@ from .drive import Job, Marched
 from .estimate import Labelled
 from .integrator import Explicit, Implicit
 from .memory import Memory
-from .references import Paper
-from .references.tangents import Tangents
-from .response import Regression
+from .response import Response
 from .system import System, groups_of
 from .weight_side import Linear, Particles
 
@@ -79,8 +77,13 @@ class Ask:
     seed: int
     replicas: int
     extrapolate: bool
-    words: dict[str, str]
-    """response, memory, dtype."""
+    functions: int | None
+    """Of the past, where the user fixes how many."""
+    dtype: str
+    response: Response
+    """How Γ and 𝓡 are found."""
+    dense: bool
+    """Whether all of the past is kept, step by step."""
     kernels: bool
     tested: Table | None
     """Groups of the fresh samples of a test, where their law is another."""
@@ -121,8 +124,7 @@ class Ask:
         return System(
             self.problem, self.algorithm, groups_of(self.problem, self.tested), count,
             memory=planning.dense(steps.times), weights=Linear() if self.linear else Particles(),
-            response={"exact": Regression, "paper": Paper, "tangents": Tangents}[self.words["response"]](),
-            rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.words["dtype"],
+            response=self.response, rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.dtype,
             metrics=self.metrics, weight_metrics=self.weight_metrics, kernels=self.kernels,
         )  # fmt: skip
 
@@ -145,13 +147,12 @@ class Ask:
         return self.kernels or self.snapshots is not None or bool(self.weight_metrics)
 
     def memories(self, steps: planning.Steps) -> list[Memory]:
-        """What is tried in turn: functions, twice as many, four times as many."""
-        whole_past = planning.dense(steps.times)
-        if self.words["memory"] == "dense" or self.words["response"] == "paper":
-            return [whole_past]
+        """What is tried in turn: functions, twice as many, four times as many; or what the user fixes."""
+        if self.dense:
+            return [planning.dense(steps.times)]
         few = planning.functions(self.problem, self.algorithm, steps.times, self.pace.slopes)
-        if self.words["memory"] == "moments":
-            return [few]
+        if self.functions is not None:
+            return [memory.resized(few, self.functions)]
         more = memory.denser(few)
         return [few, more, memory.denser(more)]
 
