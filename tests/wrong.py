@@ -82,7 +82,7 @@ USELESS = (no_arguments, seven_arguments, vector, nothing, text, raises, branche
 NO_FLAG = (None, 0, 1, "yes", 1.0, (), np.array([True, False]))
 NO_MODEL = ("Square", 3.0, object, True, (), {}, math.sin, {"name": "Square"})
 NO_TIMES = ("0, 1", (), (1.0, 0.5), (0.0, float("nan")), (-1.0, 1.0), ((0.0, 1.0),), (1.0, 1.0), (1j,), object, {})
-NO_WORD = ("", "exakt", None, 3, True, ("march",), {})
+NO_WORD = ("", "exakt", None, 3, True, ("float32",), {})
 NO_MAPPING = (3, "margin", (1,), {"train_loss": math.sin}, {1: math.sin}, {"a b": math.sin}, {"margin": 3})
 NO_SEED = (*ANYTHING[:-1], 1.5, -1, 2**32, float("nan"))
 NO_PARAMETERS = (None, 3, "a", {"b": 1.0}, {"1": 1.0})
@@ -187,17 +187,14 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "seed": NO_SEED,
         "replicas": (*NO_COUNT, 3, 5000),
         "extrapolate": NO_FLAG[1:],
-        "response": NO_WORD,
-        "memory": NO_WORD,
-        "method": NO_WORD,
+        "functions": (*NO_COUNT[1:], 1, 65),
         "dtype": NO_WORD,
         "kernels": NO_FLAG,
         "snapshots": (*NO_TIMES, 1e9),
         "metrics": (*NO_MAPPING, {"margin": vector}, {"margin": raises}),
         "weight_metrics": (*NO_MAPPING, {"margin": vector}, {"margin": no_arguments}),
-        "damping": fraction,
-        "iterations": NO_COUNT,
-    },
+    }
+    | {word: NO_WORD[:2] for word in ("response", "memory", "method", "damping", "iterations")},  # gone
     "simulate": times
     | {
         "problem": NO_MODEL,

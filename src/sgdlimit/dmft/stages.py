@@ -22,14 +22,13 @@ from ..problem.data import Table
 from ..problem.problem import FEWEST_RARE
 from ..results.checkpoint import Checkpoint
 from . import drive, estimate, memory, planning
+from .assemble import assemble
 from .checks import PART, Pace, Room, bytes_of, check_draws, check_step, fitting
 from .drive import Job, Marched
 from .estimate import Labelled
-from .integrator import Explicit, Implicit
 from .memory import Memory
 from .response import Response
-from .system import System, groups_of
-from .weight_side import Linear, Particles
+from .system import System
 
 DEFAULT_TOLERANCE = 1e-2
 WITHIN = 2.0
@@ -121,11 +120,10 @@ class Ask:
         """One march of so many samples."""
         check_draws(self.algorithm, self.problem, count, steps.times)
         self._check_rare(count)
-        return System(
-            self.problem, self.algorithm, groups_of(self.problem, self.tested), count,
-            memory=planning.dense(steps.times), weights=Linear() if self.linear else Particles(),
-            response=self.response, rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.dtype,
-            metrics=self.metrics, weight_metrics=self.weight_metrics, kernels=self.kernels,
+        return assemble(
+            self.problem, self.algorithm, count, planning.dense(steps.times), linear=self.linear,
+            response=self.response, tested=self.tested, dtype=self.dtype, metrics=self.metrics,
+            weight_metrics=self.weight_metrics, kernels=self.kernels,
         )  # fmt: skip
 
     def _check_rare(self, count: int) -> None:
