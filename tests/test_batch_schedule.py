@@ -139,8 +139,8 @@ def test_online_takes_the_schedule():
 def test_responses_of_the_paper_see_the_schedule():
     words = {"t_max": 1.0, "dt": 0.1, "kernels": True, "samples": 16384}
     algorithm = sl.SGF(0.5, GROWING)
-    exact = sl.solve(logistic(), algorithm, response="exact", seed=1, **words)
-    paper = sl.solve(logistic(), algorithm, response="paper", seed=2, **words)
+    exact = sl.solve(logistic(), algorithm, seed=1, **words)
+    paper = sl.references.processes(logistic(), algorithm, seed=2, **words)
     below = np.tril(np.ones(exact["R_ell"].shape[:2], dtype=bool), -1)
     for name in ("R_ell", "C_theta"):
         spread = np.hypot(exact[f"{name}_stderr"], paper[f"{name}_stderr"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 import pytest
-from agreement import assert_within
+from agreement import assert_paired, assert_within
 from wrong import WRONG
 
 import sgdlimit as sl
@@ -87,13 +87,12 @@ def test_groups_add_up():
 
 
 def test_memories_agree():
-    """The whole past and functions of it, on the same random numbers."""
-    first, second = (
-        sl.solve(logistic(data=TWO), sl.SGD(0.5), **LITTLE | {"samples": 2048}, memory=memory)
-        for memory in ("moments", "dense")
+    """A regression on functions of the past, and all tangents with the whole past, on the same random numbers."""
+    found, whole = (
+        function(logistic(data=TWO), sl.SGD(0.5), t_max=1.0, dt=0.1, samples=8192, seed=1)
+        for function in (sl.solve, sl.references.tangents)
     )
-    for name in CURVES:
-        np.testing.assert_allclose(first[name], second[name], atol=2e-3 * np.max(np.abs(second[name])))
+    assert_paired(found, whole, (*CURVES, "norm_by_group", "overlap_by_group"))
 
 
 def test_draws_have_the_groups_in_their_shares():
@@ -227,8 +226,8 @@ def test_what_is_refused():
         for law in (sl.Iid(), sl.Spectrum([1.0, 2.0], [0.3, 0.7]), 2.0):
             with pytest.raises(sl.InputError, match=r"^test_data: "):
                 call(test_data=law)
-    with pytest.raises(sl.InputError, match=r"^method: .*Spectrum"):
-        sl.solve(problem, sl.SGF(0.4), 1.0, method="fixed-point")
+    with pytest.raises(sl.InputError, match=r"^problem: .*Spectrum"):
+        sl.references.fixed_point(problem, sl.SGF(0.4), 1.0)
 
 
 def test_few_coordinates_are_told():

@@ -137,7 +137,7 @@ def test_means_of_zero_are_labels_without_meaning():
 
 def test_responses_know_nothing_of_means():
     """At square loss and no noise of batches R_θ and R_ℓ depend on the covariance alone: the same to rounding."""
-    options = {"t_max": 2.0, "samples": 4096, "dt": 0.1, "kernels": True, "memory": "moments"}
+    options = {"t_max": 2.0, "samples": 4096, "dt": 0.1, "kernels": True, "functions": 12}
     near = sl.solve(mixture([0.5, -0.5], loss=sl.Square()), sl.GradientFlow(), **options)
     far = sl.solve(mixture([2.0, -2.0], loss=sl.Square()), sl.GradientFlow(), **options)
     assert np.abs(near["C_theta"] - far["C_theta"]).max() > 0.1
@@ -267,7 +267,7 @@ PLAIN = {"loss": sl.Logistic(), "sample_ratio": 1.5, "labels": sl.ByClass()}
         (lambda: sl.Problem(**PLAIN), ["labels", "sl.Mixture"]),
         (lambda: sl.Problem(**PLAIN, data=[1.0]), ["data", "sl.Mixture"]),
         (lambda: sl.least_squares(mixture(loss=sl.Square()), sl.SGF(0.1), t_max=1.0), ["Mixture", "sl.solve"]),
-        (lambda: sl.solve(mixture(), sl.SGF(0.1), t_max=1.0, method="fixed-point"), ["method", "march"]),
+        (lambda: sl.references.fixed_point(mixture(), sl.SGF(0.1), t_max=1.0), ["problem", "data=Mixture", "sl.solve"]),
         (lambda: sl.solve(mixture(), sl.SGF(0.1), t_max=1.0, test_data=sl.Mixture([1.0])), ["test_data", "Mixture"]),
     ],
 )

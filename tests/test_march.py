@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agreement import assert_within
+from agreement import assert_paired, assert_within
 from problems import logistic, square
 from scipy import stats
 
@@ -256,6 +256,46 @@ def test_hashed_numbers():
     assert_within([np.corrcoef(a, b)[0, 1] for a, b in pairs], 1 / np.sqrt(count))
 
 
+@pytest.mark.parametrize("bits", [6, 10, 14, 17])
+def test_even_numbers_hit_every_cell_once(bits):
+    count = 2**bits
+    draw = jax.jit(lambda key: _random.even(key, (count,)))
+    for seed in range(2000 >> max(bits - 10, 0)):
+        u = np.asarray(draw(jax.random.key(seed)), dtype=float)
+        assert 0 < u.min() <= u.max() < 1
+        np.testing.assert_array_equal(np.sort((u * count).astype(int)), np.arange(count))
+
+
+def test_even_numbers_are_uniform_and_pairs_of_them_independent():
+    """Over many keys: one sample, pairs of samples at several distances, a sample at two steps; and two whole steps."""
+    count, draws, side = 256, 20_000, 8
+    keys = jax.random.split(jax.random.key(1), draws)
+    both = [
+        np.asarray(jax.jit(jax.vmap(lambda key, i=i: _random.even(jax.random.fold_in(key, i), (count,))))(keys), float)
+        for i in (0, 1)
+    ]
+    now, later = both
+    for i in (0, 1, 128, 255):
+        assert stats.kstest(now[:, i], "uniform").pvalue > 1e-4
+    pairs = [(now[:, 3], now[:, 3 + lag]) for lag in (1, 2, 16, 64, 127, 128, 252)] + [(now[:, 3], later[:, 3])]
+    # two samples are never in one cell of 1/count: within a box of side 1/8 that takes one in count from a pair
+    same = (count / side - np.eye(side)) / (count - 1) / side
+    for k, (a, b) in enumerate(pairs):
+        seen, _, _ = np.histogram2d(a, b, bins=side, range=[[0, 1], [0, 1]])
+        law = np.full((side, side), 1 / side**2) if k == len(pairs) - 1 else same
+        assert stats.chisquare(seen.ravel(), draws * law.ravel()).pvalue > 1e-4, k
+    over = np.mean((now - 0.5) * (later - 0.5), axis=1) * 12  # the correlation of two random orders
+    assert_within(over.mean(), over.std() / np.sqrt(draws))
+    assert_within(over.std() * np.sqrt(count - 1) - 1, 1 / np.sqrt(2 * draws))
+
+
+@pytest.mark.parametrize("shape", [(1,), (32,), (100,), (3, 128), (2**6 - 1,)])
+def test_even_numbers_of_other_counts_are_plain_ones(shape):
+    key = jax.random.key(7)
+    np.testing.assert_array_equal(_random.even(key, shape), _random.uniform(key, shape))
+    assert _random.even(key, (16, 8)).shape == (16, 8)
+
+
 increments, step = jax.jit(noise.increments), jax.jit(march.step)
 
 
@@ -368,20 +408,6 @@ def test_tangents_are_the_derivatives_of_every_sample(algorithm):
             np.testing.assert_allclose(kept[i][3][:, :i, :, s], moved[s][0][i][:, :i], atol=1e-10)
         mean = np.mean([kept[i][5][s] * np.asarray(moved[s][1][i][:, :i]) for s in range(M)], axis=0)
         np.testing.assert_allclose(kept[i][4][:i], mean.transpose(1, 0, 2), atol=1e-10)
-
-
-def assert_paired(found, whole, names=("train_loss", "norm", "overlap"), floor=0.0):
-    """On the same random numbers: the mean difference of replicas, beyond what is told of it, is explained by noise.
-
-    What is told: the projection, and the bias of finite samples, since a regression is fitted on the samples it moves.
-    """
-    for name in names:
-        gap, size = found.copies(name) - whole.copies(name), np.max(np.abs(whole[name]))
-        told = np.hypot(found[f"{name}_projection_error"], found[f"{name}_bias_error"]) + floor * size
-        beyond = np.maximum(np.abs(gap.mean(axis=0)) - told, 0.0)
-        every = max(1, len(found.time) // 10)  # neighbours go together
-        noise = gap.std(axis=0, ddof=1) / np.sqrt(len(gap))
-        assert_within(beyond[::every], noise[::every] + 1e-6 * size, trials=len(gap))
 
 
 def heavy_ball(friction=0.7):

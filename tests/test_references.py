@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agreement import assert_within
+from agreement import assert_paired, assert_within
 from problems import CURVES, logistic, square
 
 import sgdlimit as sl
@@ -35,11 +35,7 @@ def test_tangents_follow_the_solver_through_the_same_random_numbers():
         function(logistic(), sl.SGD(1.0), seed=3, metrics={"margin": margin}, **SIZE)
         for function in (sl.solve, sl.references.tangents)
     )
-    for name in (*CURVES, "train_margin"):
-        gap = found.copies(name) - whole.copies(name)
-        noise = gap.std(axis=0, ddof=1) / np.sqrt(len(gap))
-        told = found[f"{name}_bias_error"] + found[f"{name}_projection_error"]
-        assert_within(np.maximum(np.abs(gap.mean(axis=0)) - told, 0.0)[::4], noise[::4] + 1e-6, trials=len(gap))
+    assert_paired(found, whole, (*CURVES, "train_margin"))
     for name in ("train_loss", "overlap"):
         gap = found.copies(name) - whole.copies(name)
         assert np.mean(gap[:, 1:].std(axis=0)) < 0.3 * np.mean(whole.copies(name)[:, 1:].std(axis=0))
@@ -103,7 +99,7 @@ def test_words_that_chose_references_name_them(word):
 
 
 def test_functions_of_the_past_by_number():
-    """As many as the solver takes by itself: the same bits. Others are taken as they are, and few are told to be few."""
+    """As many as the solver takes by itself: the same bits. Others are taken as they are, and too few are told."""
     usual = sl.solve(logistic(), sl.SGD(1.0), **SIZE)
     count = usual.about["options"]["functions"]
     same, few, many = (sl.solve(logistic(), sl.SGD(1.0), functions=n, **SIZE) for n in (count, 2, 20))

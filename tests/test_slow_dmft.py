@@ -219,7 +219,7 @@ def test_the_fixed_point_is_far_slower():
     begin = time.perf_counter()
     march = sl.solve(logistic(), sl.SGF(0.2), seed=1, extrapolate=False, **arguments)
     quick = time.perf_counter() - begin
-    iterated = sl.solve(logistic(), sl.SGF(0.2), method="fixed-point", **arguments)
+    iterated = sl.references.fixed_point(logistic(), sl.SGF(0.2), **arguments)
     slow = iterated.about["diagnostics"]["seconds"]
     print(f"march {quick:.2f} s, fixed point {slow:.1f} s in {iterated.about['diagnostics']['iterations']} iterations")
     for name in CURVES:
