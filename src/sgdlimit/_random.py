@@ -45,9 +45,9 @@ ROUNDS = 4
 def even(key: Any, shape: tuple[int, ...]) -> Any:
     """Uniform numbers in (0, 1), one in each of as many equal cells, in random order: every step has its share of them.
 
-    The order is a random bijection of the counter (odd multipliers, xor-shifts). The place in a cell has as many bits as
-    single precision leaves, so that none is rounded into the next. For a count that is no power of two, plain uniform
-    numbers.
+    The order is a random bijection of the counter (odd multipliers, xor-shifts). The place in a cell has as many bits
+    as single precision leaves, so that none is rounded into the next. For a count that is no power of two, plain
+    uniform numbers.
     """
     count = math.prod(shape)
     bits = count.bit_length() - 1
