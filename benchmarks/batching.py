@@ -20,11 +20,8 @@ import numpy as np
 
 import sgdlimit as sl
 from sgdlimit.dmft import march, memory, noise, planning, run
+from sgdlimit.dmft.assemble import assemble
 from sgdlimit.dmft.batching import solve_many
-from sgdlimit.dmft.data_side import Tangents
-from sgdlimit.dmft.integrator import Implicit
-from sgdlimit.dmft.system import System, groups_of
-from sgdlimit.dmft.weight_side import Linear
 
 CURVES = ("train_loss", "test_loss", "train_error", "test_error", "overlap", "norm")
 MODES = {"8192 samples": {"samples": 8192}, "tol = 1e-2": {"tol": 1e-2}}
@@ -112,8 +109,7 @@ def roofline() -> None:
     count = 16
     kept = memory.Moments(memory.ladder(10.0, 0.05))
     one = problem(2.0)
-    system = System(one, sl.SGD(0.2), groups_of(one), 512, memory=kept, weights=Linear(), tangents=Tangents(),
-                    rule=Implicit())  # fmt: skip
+    system = assemble(one, sl.SGD(0.2), 512, kept)
     level = planning.level(np.linspace(0.0, 10.0, 201), 1, kept, "float32")
     start = run.stack([noise.draw(one, system.groups, 512, i, "float32", weights=False) for i in range(count)])
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):

@@ -21,10 +21,7 @@ import sgdlimit as sl
 from sgdlimit._machine import cores
 from sgdlimit._together import side_by_side
 from sgdlimit.dmft import march, memory, noise, planning, run
-from sgdlimit.dmft.data_side import Tangents
-from sgdlimit.dmft.integrator import Implicit
-from sgdlimit.dmft.system import System, groups_of
-from sgdlimit.dmft.weight_side import Linear
+from sgdlimit.dmft.assemble import assemble
 from sgdlimit.progress import Progress
 from sgdlimit.results.checkpoint import Checkpoint
 
@@ -40,10 +37,7 @@ def one_march(problem: sl.Problem, algorithm: Any, t_max: float, dt: float, samp
     """A function that marches all replicas once over one grid, from draws already on the device, and waits."""
     times = np.linspace(0.0, t_max, round(t_max / dt) + 1)
     kept = memory.Moments(memory.ladder(t_max, dt))
-    system = System(
-        problem, algorithm, groups_of(problem), samples // REPLICAS, memory=kept,
-        weights=Linear(), tangents=Tangents(), rule=Implicit(),
-    )  # fmt: skip
+    system = assemble(problem, algorithm, samples // REPLICAS, kept)
     level = planning.level(times, 1, kept, "float32")
     draws = [noise.draw(problem, system.groups, system.samples, i, "float32", weights=False) for i in range(REPLICAS)]
     size = planning.tile(system, REPLICAS)
@@ -134,7 +128,7 @@ def main() -> int:
     _, whole, _ = timed(lambda: sl.solve(PROBLEM, sl.SGD(0.2), t_max=10.0, samples=8192), 15)
     _, default, solution = timed(lambda: sl.solve(PROBLEM, sl.SGD(0.2), t_max=10.0), 7)
     print(f"NumPy, row by row, probes, 8000 samples: {plain:.3f} s")
-    print(f"one march, 200 steps, 8192 samples, all tangents: {one:.3f} s, {one / plain:.2f} of NumPy")
+    print(f"one march, 200 steps, 8192 samples: {one:.3f} s, {one / plain:.2f} of NumPy")
     print(f"whole solution, 8192 samples, with all its errors: {whole:.3f} s, {whole / plain:.2f} of NumPy")
     print(f"default call, to one percent: {default:.3f} s, {default / plain:.2f} of NumPy")
     value, error = solution.curve("train_loss")

@@ -1,8 +1,9 @@
-"""Moments against the whole past on the same random numbers: what the projection costs, and the solver's estimate.
+"""The solver against all tangents and the whole past, on the same random numbers: what regression and memory cost.
 
     python benchmarks/moments_against_dense.py
 
-Largest difference over a run, relative to the largest value of the curve, and the solver's own estimate of it.
+Largest difference over a run, relative to the largest value of the curve; beside it, in the same units, its standard
+error over paired replicas, and the solver's own estimate of what its memory leaves.
 """
 
 import sys
@@ -66,18 +67,18 @@ CASES: dict[str, tuple[sl.Problem, Any, dict[str, Any]]] = {
 
 
 def main(only: list[str]) -> None:
-    print(f"{'case':34s} {'functions':>9s}   " + "   ".join(f"{name:>10s} (own estimate)" for name in NAMES))
+    print(f"{'case':34s} {'functions':>9s}   " + "   ".join(f"{name:>10s} (its error; memory)" for name in NAMES))
     for case, (problem, algorithm, grid) in CASES.items():
         if only and not any(word in case for word in only):
             continue
-        found = {kind: sl.solve(problem, algorithm, memory=kind, **grid, **SIZE) for kind in ("moments", "dense")}
-        moments, dense = found["moments"], found["dense"]
+        found, whole = (function(problem, algorithm, **grid, **SIZE) for function in (sl.solve, sl.references.tangents))
         cells = []
         for name in NAMES:
-            size = np.max(np.abs(dense[name]))
-            gap = np.max(np.abs(moments[name] - dense[name])) / size
-            cells.append(f"{gap:10.1e} ({np.max(moments[f'{name}_projection_error']) / size:12.1e})")
-        print(f"{case:34s} {moments.about['options']['functions']:9d}   " + "   ".join(cells), flush=True)
+            size, gaps = np.max(np.abs(whole[name])), found[f"{name}_replicas"] - whole[f"{name}_replicas"]
+            gap, error = np.max(np.abs(gaps.mean(axis=0))), np.max(gaps.std(axis=0, ddof=1)) / np.sqrt(len(gaps))
+            memory = np.max(found[f"{name}_projection_error"])
+            cells.append(f"{gap / size:10.1e} ({error / size:9.1e}; {memory / size:6.1e})")
+        print(f"{case:34s} {found.about['options']['functions']:9d}   " + "   ".join(cells), flush=True)
 
 
 if __name__ == "__main__":

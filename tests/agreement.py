@@ -23,6 +23,20 @@ def assert_within(difference, stderr, trials: int | None = None) -> None:
     )
 
 
+def assert_paired(found, whole, names=("train_loss", "norm", "overlap"), floor=0.0):
+    """On the same random numbers: the mean difference of replicas, beyond what is told of it, is explained by noise.
+
+    What is told: the projection, and the bias of finite samples, since a regression is fitted on the samples it moves.
+    """
+    for name in names:
+        gap, size = found.copies(name) - whole.copies(name), np.max(np.abs(whole[name]))
+        told = np.hypot(found[f"{name}_projection_error"], found[f"{name}_bias_error"]) + floor * size
+        beyond = np.maximum(np.abs(gap.mean(axis=0)) - told, 0.0)
+        every = max(1, len(found.time) // 10)  # neighbours go together
+        noise = gap.std(axis=0, ddof=1) / np.sqrt(len(gap))
+        assert_within(beyond[::every], noise[::every] + 1e-6 * size, trials=len(gap))
+
+
 def assert_agrees(report, trials: int, variables=None) -> None:
     """A whole comparison of runs with a theory."""
     names = list(report.variables) if variables is None else variables

@@ -71,7 +71,7 @@ t_max = 2
 dt = 0.1
 kernels = true
 entries = "sparse"
-memory = "dense"
+functions = 16
 """,
 )
 

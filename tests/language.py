@@ -254,11 +254,10 @@ SOLVE_OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"t_max": 1.0, "dt": 0.125},
     "kernels": {"t_max": 1.0, "dt": 0.125, "kernels": True},
     "times": {"times": (0.0, 0.3, 1.0), "dt": 0.125},
-    "whole past": {"t_max": 1.0, "dt": 0.125, "memory": "dense", "extrapolate": False},
+    "functions": {"t_max": 1.0, "dt": 0.125, "functions": 32, "extrapolate": False},
     "draws": {"t_max": 1.0, "dt": 0.125, "snapshots": (0.5, 1.0), "weight_metrics": {"fourth": fourth}},
     "metrics": {"t_max": 1.0, "dt": 0.125, "metrics": {"margin": margin}},
-    "double": {"t_max": 1.0, "dt": 0.125, "dtype": "float64", "memory": "moments"},
-    "iterated": {"t_max": 1.0, "dt": 0.25, "method": "fixed-point", "iterations": 4},
+    "double": {"t_max": 1.0, "dt": 0.125, "dtype": "float64"},
 }
 SIMULATE_OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -306,10 +306,15 @@ def test_keys_that_the_theory_does_not_take_are_refused(example, tmp_path):
     assert "--dt" in out.stderr
     assert run("solve", example, *output, "--theory", "least-squares", "--seed", 1).exit_code == 0  # exact
     assert run("solve", path, *output, "--theory", "online").exit_code == 0
-    path.write_text(path.read_text().replace("replicas = 8", 'memory = "dense"'))
+    path.write_text(path.read_text().replace("replicas = 8", "functions = 8"))
     out = run("solve", path, *output, "--theory", "online")
     assert out.exit_code == 2
+    assert "run.functions" in out.stderr
+    path.write_text(path.read_text().replace("functions = 8", 'memory = "dense"'))
+    out = run("solve", path, *output)
+    assert out.exit_code == 2
     assert "run.memory" in out.stderr
+    assert "functions=n" in out.stderr
 
 
 def test_a_table_of_a_run_may_say_whatever_the_functions_take():

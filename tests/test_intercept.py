@@ -138,4 +138,4 @@ def test_refused_by_name():
     with pytest.raises(sl.InputError, match="intercept"):
         sl.least_squares(noisy(), sl.SGF(0.1), t_max=1.0)
     with pytest.raises(sl.InputError, match="intercept"):
-        sl.solve(noisy(), sl.SGF(0.1), t_max=1.0, method="fixed-point")
+        sl.references.fixed_point(noisy(), sl.SGF(0.1), t_max=1.0)

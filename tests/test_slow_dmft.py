@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import assert_agrees, assert_within
-from problems import CURVES, logistic, square
+from problems import CURVES, KERNELS, logistic, square
 from scipy import stats
 
 import sgdlimit as sl
@@ -39,6 +39,7 @@ def test_ridge_to_three_in_a_thousand(delta, algorithm, ridge, dt, samples):
         assert gap.max() / scale < 3e-3
 
 
+@KERNELS
 def test_ridge_kernels():
     """All three two-time functions within their errors; the last, a mean of products over 2^17 samples, is rough."""
     problem, algorithm = square(2.0, 0.1), sl.SGF(0.4)
@@ -219,7 +220,7 @@ def test_the_fixed_point_is_far_slower():
     begin = time.perf_counter()
     march = sl.solve(logistic(), sl.SGF(0.2), seed=1, extrapolate=False, **arguments)
     quick = time.perf_counter() - begin
-    iterated = sl.solve(logistic(), sl.SGF(0.2), method="fixed-point", **arguments)
+    iterated = sl.references.fixed_point(logistic(), sl.SGF(0.2), **arguments)
     slow = iterated.about["diagnostics"]["seconds"]
     print(f"march {quick:.2f} s, fixed point {slow:.1f} s in {iterated.about['diagnostics']['iterations']} iterations")
     for name in CURVES:

@@ -82,7 +82,7 @@ USELESS = (no_arguments, seven_arguments, vector, nothing, text, raises, branche
 NO_FLAG = (None, 0, 1, "yes", 1.0, (), np.array([True, False]))
 NO_MODEL = ("Square", 3.0, object, True, (), {}, math.sin, {"name": "Square"})
 NO_TIMES = ("0, 1", (), (1.0, 0.5), (0.0, float("nan")), (-1.0, 1.0), ((0.0, 1.0),), (1.0, 1.0), (1j,), object, {})
-NO_WORD = ("", "exakt", None, 3, True, ("march",), {})
+NO_WORD = ("", "exakt", None, 3, True, ("float32",), {})
 NO_MAPPING = (3, "margin", (1,), {"train_loss": math.sin}, {1: math.sin}, {"a b": math.sin}, {"margin": 3})
 NO_SEED = (*ANYTHING[:-1], 1.5, -1, 2**32, float("nan"))
 NO_PARAMETERS = (None, 3, "a", {"b": 1.0}, {"1": 1.0})
@@ -189,14 +189,35 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "seed": NO_SEED,
         "replicas": (*NO_COUNT, 3, 5000),
         "extrapolate": NO_FLAG[1:],
-        "response": NO_WORD,
-        "memory": NO_WORD,
-        "method": NO_WORD,
+        "functions": (*NO_COUNT[1:], 1, 65),
         "dtype": NO_WORD,
         "kernels": NO_FLAG,
         "snapshots": (*NO_TIMES, 1e9),
         "metrics": (*NO_MAPPING, {"margin": vector}, {"margin": raises}),
         "weight_metrics": (*NO_MAPPING, {"margin": vector}, {"margin": no_arguments}),
+    }
+    | {word: NO_WORD[:2] for word in ("response", "memory", "method", "damping", "iterations")},  # gone
+    "references.tangents": times
+    | {
+        "problem": NO_MODEL,
+        "algorithm": (*NO_MODEL, None, sl.SGD),
+        "dt": (*positive[1:], 0.001),
+        "samples": (*NO_COUNT[1:], 63, *ENORMOUS),
+        "seed": NO_SEED,
+        "replicas": (*NO_COUNT, 3, 5000),
+        "extrapolate": NO_FLAG[1:],
+        "dtype": NO_WORD,
+        "kernels": NO_FLAG,
+        "metrics": (*NO_MAPPING, {"margin": vector}, {"margin": raises}),
+    },
+    "references.processes": times | {"problem": NO_MODEL, "algorithm": (*NO_MODEL, None, sl.SGD, sl.SGD(0.3))},
+    "references.fixed_point": times
+    | {
+        "problem": NO_MODEL,
+        "algorithm": (*NO_MODEL, None, sl.SGD),
+        "dt": (*positive[1:], 0.001),
+        "samples": (*NO_COUNT[1:], 63, *ENORMOUS),
+        "kernels": NO_FLAG,
         "damping": fraction,
         "iterations": NO_COUNT,
     },
@@ -255,6 +276,9 @@ MODEL = {"problem": LINEAR, "algorithm": Call("SGD", {"temperature": 0.3, "batch
 RIGHT: dict[str, dict[str, Any]] = {
     # more than can be done in the time that a refusal may take
     "solve": MODEL | {"t_max": 30.0, "dt": 0.01, "samples": 2**17},
+    "references.tangents": MODEL | {"t_max": 10.0, "dt": 0.05, "samples": 2**17},
+    "references.processes": MODEL | {"algorithm": Call("SGF", {"temperature": 0.3}), "t_max": 10.0, "dt": 0.05},
+    "references.fixed_point": MODEL | {"t_max": 10.0, "dt": 0.05, "samples": 2**17},
     "simulate": MODEL | {"dim": 2000, "trials": 100, "t_max": 100.0},
     "online": MODEL | {"t_max": 1e4, "samples": 2**16},
     "least_squares": MODEL | {"t_max": 50.0, "kernels": False},

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from . import design, grid, plot
     from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
     from .comparison import Report, compare
-    from .dmft import plan, solve
+    from .dmft import plan, references, solve
     from .errors import DivergenceWarning, InputError, Interrupted, SweepWarning, ToleranceWarning, UnreliableWarning
     from .fitting import Fitted, model_of_data, solve_on_data
     from .limits import least_squares, least_squares_on_data, online
@@ -143,6 +143,7 @@ __all__ = [
     "plan",
     "plan_sweep",
     "plot",
+    "references",
     "refine",
     "simulate",
     "simulate_on_data",
@@ -156,13 +157,14 @@ _ROOMS = (
     "sweep",
 )  # fmt: skip
 """Where public names live, in the order in which data walks through the house."""
+_MODULES = {"design": ".design", "grid": ".grid", "plot": ".plot", "references": ".dmft.references"}
 
 
 def __getattr__(name: str) -> "Any":
     import importlib
 
-    if name in ("design", "grid", "plot"):
-        return importlib.import_module(f".{name}", __name__)
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name], __name__)
     if name in __all__:
         for room in _ROOMS:
             value = getattr(importlib.import_module(f".{room}", __name__), name, None)

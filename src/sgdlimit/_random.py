@@ -45,12 +45,13 @@ ROUNDS = 4
 def even(key: Any, shape: tuple[int, ...]) -> Any:
     """Uniform numbers in (0, 1), one in each of as many equal cells, in random order: every step has its share of them.
 
-    The order is a random bijection of the counter (odd multipliers, xor-shifts). For a count that is no power of two,
-    plain uniform numbers.
+    The order is a random bijection of the counter (odd multipliers, xor-shifts). The place in a cell has as many bits
+    as single precision leaves, so that none is rounded into the next. For a count that is no power of two, plain
+    uniform numbers.
     """
     count = math.prod(shape)
     bits = count.bit_length() - 1
-    if count != 2**bits or bits < 6:
+    if count != 2**bits or not 6 <= bits <= 22:
         return uniform(key, shape)
     words = jax.random.key_data(key).astype(jnp.uint32).reshape(-1)
     own = _hash(_hash(jax.lax.iota(jnp.uint32, 2 * ROUNDS + 1) + words[0]) ^ words[1])
@@ -58,8 +59,8 @@ def even(key: Any, shape: tuple[int, ...]) -> Any:
     for turn in range(ROUNDS):
         x = (x * (own[2 * turn] | 1) + own[2 * turn + 1]) & jnp.uint32(count - 1)
         x = x ^ (x >> ((bits + 1) // 2))
-    shift = ((own[-1] >> 9).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)
-    return jnp.minimum((x.astype(jnp.float32) + shift) / count, jnp.float32(1 - 2.0**-24)).reshape(shape)
+    shift = ((own[-1] >> (9 + bits)).astype(jnp.float32) + 0.5) * jnp.float32(2.0 ** (bits - 23))
+    return ((x.astype(jnp.float32) + shift) / count).reshape(shape)
 
 
 def normal(key: Any, shape: tuple[int, ...]) -> Any:

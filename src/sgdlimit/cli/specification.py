@@ -108,6 +108,8 @@ class Specification:
 
 def read(path: Path) -> Specification:
     """Read and check a problem file."""
+    from ..dmft.solver import GONE
+
     path = source("problem file", path, "; `sgdlimit models --example` prints one")
     try:
         words = tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -127,7 +129,7 @@ def read(path: Path) -> Specification:
     run, known, find = words.get("run", {}), run_keys(), describe.in_files(path.parent)
     for key, value in run.items():
         if key not in known:
-            raise reject(f"run.{key}", value, f"unknown key; use {', '.join(known)}")
+            raise reject(f"run.{key}", value, GONE.get(key) or f"unknown key; use {', '.join(known)}")
     for key, room in (("entries", "entries"), ("test_data", "data")):
         if key in run:
             run[key] = describe.from_words(room, run[key], f"run.{key}", find)

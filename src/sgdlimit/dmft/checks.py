@@ -14,7 +14,7 @@ from ..algorithms.base import check_share, require
 from ..errors import flag, reject
 from ..limits.curvature import curvature, moving_of, start_samples
 from ..limits.flow import heat_of
-from ..problem import Iid, Problem
+from ..problem import Problem
 from ..problem.jumps import LINES, SIZE, Jump, Jumps, jumps
 from ..problem.schedules import Course, course
 from ..results.checkpoint import Checkpoint
@@ -75,13 +75,13 @@ def _refuse_jumps(found: Jumps) -> None:
             raise reject(argument, f"a value that jumps, near {_place(value, value.size)}", why)
 
 
-def _refuse_kinks(problem: Problem, word: str) -> None:
-    """Refuse forces that jump, for references that take their derivatives: autodiff would call them zero."""
-    for found in _searched(problem, 1.0):
+def refuse_kinks(problem: Problem, t_max: float, name: str, arguments: tuple[str, ...] = ("loss",)) -> None:
+    """Refuse forces that jump, for who takes their derivatives: autodiff would call them zero."""
+    for found in _searched(problem, t_max):
         for argument, jump in (("loss", found.force), ("penalty", found.drift)):
-            if jump is not None and np.max(jump.size) > SIZE:
-                given = f"a gradient that jumps, near {_place(jump, jump.size)}"
-                raise reject(argument, given, f"{word} takes its derivative; leave {word} out, or smooth it there")
+            if argument in arguments and jump is not None and np.max(jump.size) > SIZE:
+                why = f"{name} takes its derivative, which autodiff would call zero; use sl.solve without kernels"
+                raise reject(argument, f"a gradient that jumps, near {_place(jump, jump.size)}", why)
 
 
 def _place(jump: Jump, by: Any) -> str:
@@ -100,37 +100,12 @@ def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
         raise reject("dt", f"{largest:.4g}", why)
 
 
-WORDS = {
-    "response": ("exact", "paper", "tangents"),
-    "method": ("march", "fixed-point"),
-    "memory": ("auto", "moments", "dense"),
-}
-
-
-def check_choices(
-    problem: Problem, algorithm: Algorithm, extrapolate: Any, kernels: Any, words: dict[str, Any]
-) -> None:
+def check_choices(problem: Problem, algorithm: Algorithm, extrapolate: Any, kernels: Any) -> None:
     """Refuse what is no problem or algorithm, and combinations that have no meaning."""
     require(problem, algorithm)
     flag("kernels", kernels)
     if problem.infinite_data:
         raise reject("sample_ratio", "inf", "this theory is for finite δ; with infinite data use sl.online")
-    for argument, allowed in WORDS.items():
-        if not isinstance(words[argument], str) or words[argument] not in allowed:
-            raise reject(argument, repr(words[argument]), f"it must be {' or '.join(map(repr, allowed))}")
-    if words["method"] == "fixed-point" and problem.bias:
-        raise reject("method", "fixed-point", "the paper's iteration knows no intercept (bias=True); use 'march'")
-    if words["method"] == "fixed-point" and not isinstance(problem.data, Iid):
-        name = type(problem.data).__name__
-        raise reject("method", "fixed-point", f"the paper's iteration is for iid entries, not data={name}; use 'march'")
-    if words["response"] == "paper" and not (algorithm.gaussian or algorithm.noise_temperature == 0):
-        name = type(algorithm).__name__
-        raise reject("response", "paper", f"the paper's processes need Gaussian increments, not {name}; use 'exact'")
-    if words["response"] == "paper" and words["memory"] == "moments":
-        raise reject("memory", "moments", "the paper's processes keep the whole past; use memory='dense'")
-    for argument, reference in (("method", "fixed-point"), ("response", "paper")):
-        if words[argument] == reference:
-            _refuse_kinks(problem, f"{argument}={reference!r}")
     if extrapolate is not None and flag("extrapolate", extrapolate) and algorithm.discrete:
         raise reject("extrapolate", True, f"the step of {type(algorithm).__name__} is real; leave extrapolate out")
 
@@ -170,7 +145,7 @@ def check_memory(system: System, replicas: int, room: Room) -> None:
     if total <= room.begun:
         why += f": the work in the checkpoint was begun with {room.begun:.4g} bytes, and smaller pieces would change it"
         raise reject("max_bytes", f"{room.now:.4g}", f"{why}; go on with as many, or name a new checkpoint")
-    raise reject("samples", system.samples, f"{why}; take fewer samples, or fewer steps with memory='dense'")
+    raise reject("samples", system.samples, f"{why}; take fewer samples, or, where the whole past is kept, fewer steps")
 
 
 def fitting(system: System, wanted: int, room: Room) -> int:

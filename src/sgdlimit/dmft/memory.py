@@ -10,12 +10,14 @@ the whole past, no projection: the same march, exact, at a cost that grows with 
 
 import abc
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, final
 
 import jax.numpy as jnp
 import numpy as np
+
+from ..errors import reject
 
 RATIO = 3.0
 """Largest ratio of neighbouring rates. 2: curves to some 1e-5 of their size; 3: to some 1e-4; 4: to 1e-3."""
@@ -238,6 +240,15 @@ def shifted(memory: Moments) -> Moments:
     gap = memory.pairs[1][1] - memory.pairs[0][1] if len(memory.pairs) > 1 else 0.0
     pairs = tuple((mu * 1.2, omega + gap / 2) for mu, omega in memory.pairs)
     return Moments(tuple(rates / step), factors, pairs, memory.stiff)
+
+
+def resized(memory: Moments, count: int) -> Moments:
+    """So many functions in all: rates in constant ratio between the same ends; factors and pairs as they are."""
+    others = memory.size - len(memory.rates)
+    if count < others + 2:
+        why = f"{others} functions alternate or turn in this problem, and two decay at least; take {others + 2} or more"
+        raise reject("functions", count, why)
+    return replace(memory, rates=tuple(np.geomspace(memory.rates[0], memory.rates[-1], count - others)))
 
 
 def denser(memory: Moments) -> Moments:

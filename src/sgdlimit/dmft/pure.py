@@ -10,10 +10,8 @@ from ..algorithms import Algorithm
 from ..problem import Problem
 from ..results.metrics import INTERNAL
 from . import march, memory, noise, planning
-from .integrator import Explicit, Implicit
-from .response import Regression
-from .system import Start, System, groups_of
-from .weight_side import Linear, Particles
+from .assemble import assemble
+from .system import Start, System
 
 
 def curves(
@@ -36,11 +34,7 @@ def curves(
     grid = np.asarray(times, dtype=np.float64)
     factors = memory.ALTERNATING if algorithm.discrete else ()
     kept = memory.Moments(memory.ladder(grid[-1], float(np.min(np.diff(grid)))), factors)
-    system = System(
-        problem, algorithm, groups_of(problem), samples,
-        memory=kept, weights=Linear() if linear else Particles(), response=Regression(),
-        rule=Explicit() if algorithm.discrete else Implicit(), dtype=dtype,
-    )  # fmt: skip
+    system = assemble(problem, algorithm, samples, kept, linear=linear, dtype=dtype)
     level = planning.level(grid, 1, kept, dtype, algorithm.discrete)
     records = march.trace(system, _start(system, key), jax.tree.map(jnp.asarray, level.steps))
     return {name: part for name, part in records.items() if name.isidentifier() and name not in INTERNAL}

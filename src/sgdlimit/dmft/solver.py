@@ -4,7 +4,6 @@ import math
 import time as clock
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ import numpy as np
 from .. import grid
 from .._cache import keep_programs
 from .._fingerprint import digest
+from .._vocabulary import elsewhere, words
 from ..algorithms import Algorithm
 from ..errors import (
     DivergenceWarning,
@@ -37,12 +37,22 @@ from ..results.provenance import provenance
 from ..results.quality import ERROR, Check, Curve, Quality, judge
 from ..results.variables import COMPARABLE
 from . import estimate, stages
-from .checks import check_choices, check_rotated, look, room_for
+from .checks import check_choices, check_rotated, look, refuse_kinks, room_for
 from .drive import Job, Marched
-from .references import solve_by_iteration
-from .stages import Ask, Forecast, Stage
+from .response import Regression, Response
+from .stages import Ask, Forecast, Outcome, Stage
+from .tangents import Tangents
+
+GONE = {
+    "response": "all tangents of every sample are taken by sl.references.tangents, the paper's ρ_ℓ, D_ℓ and D_r by "
+    "sl.references.processes; leave it out",
+    "memory": "take functions=n for n functions of the past, or sl.references.tangents, which keeps all of it",
+    "method": "the march is the one method here; for the paper's damped iteration take sl.references.fixed_point",
+} | words("damping iterations", "it belongs to the paper's damped iteration; take sl.references.fixed_point")
+"""Words that `solve` once took, each with what to do instead."""
 
 
+@elsewhere(GONE)
 def solve(
     problem: Problem,
     algorithm: Algorithm,
@@ -59,17 +69,13 @@ def solve(
     seed: int = 0,
     replicas: int = 16,
     extrapolate: bool | None = None,
-    response: str = "exact",
-    memory: str = "auto",
+    functions: int | None = None,
     kernels: bool = False,
     snapshots: Any = None,
     metrics: Mapping[str, Callable[..., Any]] | None = None,
     weight_metrics: Mapping[str, Callable[..., Any]] | None = None,
     test_data: DataLaw | None = None,
-    method: str = "march",
     dtype: str = "float32",
-    damping: float = 0.8,
-    iterations: int = 30,
     progress: bool | None = None,
 ) -> Solution:
     """Learning curves in the limit n, d → ∞ at finite δ, for any loss, penalty, width and algorithm (DMFT).
@@ -102,68 +108,61 @@ def solve(
     extrapolate: by default the values are the limit of small steps, from grids of steps dt, 2dt and 4dt on the same
         noise; False: those of dt, with the step error that the coarser grids show. Algorithms whose step is real have
         none.
-    response: 'exact' (all tangents), or 'paper' (ρ_ℓ, D_ℓ, D_r; SGF only, a reference).
-    memory: 'moments' (exponentials, a cost per step that does not know the past), 'dense' (all of it), or 'auto':
-        moments, more of them, or dense, whichever keeps the projection error small.
-    kernels: also return C_theta, R_theta, R_ell and Gamma. snapshots: times at which draws of θ and r are returned.
+    functions: of the past, exponentials mostly, by which it is remembered; left out, as many as keep the projection
+        error small: those that the problem seems to need, then twice and four times as many.
+    kernels: also return C_theta, R_theta, R_ell and Gamma, from the tangents of every sample: the force must have a
+        derivative, and the march takes longer. snapshots: times at which draws of θ and r are returned.
     metrics: further averages by name, ψ(r, r_star, z): `train_name`, `test_name`. weight_metrics: ψ(theta, theta_star).
     test_data: law of the samples of a test, where it is another than `problem.data`: the same groups of coordinates
         with other variances (covariate shift).
-    method: 'march', or 'fixed-point', the paper's iteration over the whole window with `damping` and `iterations`, a
-        reference without stages: tol, max_seconds and checkpoint say nothing to it.
     dtype: of the samples; small arrays are double precision.
+
+    What the solver is tested against is in `sl.references`.
     """
     begin = clock.perf_counter()
     keep_programs()
-    damping = real("damping", damping, above=0, most=1, why="α must lie in (0, 1]")
-    iterations = whole("iterations", iterations, least=1, why="it must be a whole number ≥ 1")
-    dtype = precision(dtype)
-    words = {"response": response, "memory": memory, "dtype": dtype}
-    check_choices(problem, algorithm, extrapolate, kernels, words | {"method": method})
-    warn_of_rank(problem.data, problem.data.levels)
+    check_choices(problem, algorithm, extrapolate, kernels)
+    if kernels:
+        refuse_kinks(problem, float(grid.resolve(t_max, times)[-1]), "kernels=True")
+    warn_of_rank(problem.data, problem.data.levels, LEVEL)
     ask = asked(
-        problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=max_seconds, max_bytes=max_bytes, dt=dt,
-        checkpoint=checkpoint, times=times, samples=samples, seed=seed, replicas=replicas, words=words,
-        extrapolate=extrapolate is not False and method == "march", kernels=kernels and method == "march",
-        snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics, test_data=test_data, progress=progress,
+        problem, algorithm, t_max, Tangents() if kernels else Regression(), tol=tol, variables=variables,
+        max_seconds=max_seconds, max_bytes=max_bytes, checkpoint=checkpoint, dt=dt, times=times, samples=samples,
+        seed=seed, replicas=replicas, extrapolate=extrapolate is not False, functions=functions, kernels=kernels, snapshots=snapshots,
+        metrics=metrics, weight_metrics=weight_metrics, test_data=test_data, dtype=dtype, progress=progress,
     )  # fmt: skip
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-        if method == "fixed-point":
-            if extrapolate or snapshots is not None or weight_metrics or tol or max_seconds or checkpoint:
-                why = "it gives curves and kernels on one grid, as they come; use method='march' for the rest"
-                raise reject("method", method, why)
-            steps = ask.steps(0)
-            count = stages.in_each(ask.samples or stages.DEFAULT_SAMPLES, ask.replicas)
-            system = replace(ask.system(count, steps), kernels=kernels)
-            return solve_by_iteration(system, steps, ask.seed, ask.replicas, damping, iterations, progress)
-        with ask.kept.keeping():
-            outcome = stages.solve(ask)
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"), ask.kept.keeping():
+        outcome = stages.solve(ask)
+    return finished(ask, outcome, begin, "DMFT", **({} if test_data is None else {"test_data": test_data}))
+
+
+def finished(ask: Ask, outcome: Outcome, begin: float, method: str, **further: Any) -> Solution:
+    """What was found, judged, with where it comes from; `further` options beside those that all have."""
     stage, status, message = outcome.stage, outcome.status, outcome.message
     job, found, labelled = stage.job, stage.found, stage.labelled
     drawn_variables, drawn_coords = estimate.draws(found, job.steps.times)
     if stage.diverged:
         status, message = "diverged", _divergence(job, found)
-        warnings.warn(message, DivergenceWarning, stacklevel=2)
+        warnings.warn(message, DivergenceWarning, stacklevel=LEVEL)
     quality = checked(ask, stage)
     if status == "interrupted":
         message = ask.kept.told(message)
     elif status != "diverged" and not quality.passed:
         status, message = "unreliable", "; ".join(map(str, quality.failed))
     if status == "unreliable":
-        warnings.warn(message, UnreliableWarning, stacklevel=2)
+        warnings.warn(message, UnreliableWarning, stacklevel=LEVEL)
     elif status in ("tolerance missed", "budget"):
-        warnings.warn(message, ToleranceWarning, stacklevel=2)
+        warnings.warn(message, ToleranceWarning, stacklevel=LEVEL)
     times_of = job.steps.times
     options = {
         "t_max": float(times_of[-1]), "tol": ask.tol if ask.promised else None, "dt": float(np.max(np.diff(times_of))),
-        "steps": len(times_of) - 1, "grids": len(found.records), "samples": found.samples * replicas,
-        "samples_on_finer_grids": found.system.samples * replicas * found.repeats,
+        "steps": len(times_of) - 1, "grids": len(found.records), "samples": found.samples * ask.replicas,
+        "samples_on_finer_grids": found.system.samples * ask.replicas * found.repeats,
         "samples_of_one_march": found.fed_back[0],
-        "replicas": replicas, "extrapolate": extrapolate is not False and len(found.records) > 1, "response": response,
-        "memory": type(found.system.memory).__name__.lower(), "functions": found.system.memory.size, "dtype": dtype,
+        "replicas": ask.replicas, "extrapolate": ask.extrapolate and len(found.records) > 1,
+        "memory": type(found.system.memory).__name__.lower(), "functions": found.system.memory.size,
+        "dtype": ask.dtype,
     }  # fmt: skip
-    if test_data is not None:
-        options["test_data"] = test_data
     diagnostics = diagnose(found) | {
         "stages": outcome.stages, "halvings": stage.work.halvings,
         "errors": {name: error._asdict() for name, error in labelled.errors.items()},
@@ -171,14 +170,18 @@ def solve(
         "seconds": round(clock.perf_counter() - begin - outcome.compiling, 3),
     }  # fmt: skip
     about = provenance(
-        f"DMFT, {'exact' if ask.linear else 'particle'} weights", problem, algorithm,
-        seed=ask.seed, options=options, status=status, message=message, diagnostics=diagnostics,
+        f"{method}, {'exact' if ask.linear else 'particle'} weights", ask.problem, ask.algorithm, seed=ask.seed,
+        options=options | further, status=status, message=message, diagnostics=diagnostics,
     )  # fmt: skip
     about["quality"] = quality.to_words()
     solution = Solution(labelled.variables | drawn_variables, labelled.coords | drawn_coords, about)
     if status == "interrupted":
         raise Interrupted(solution)
     return solution
+
+
+LEVEL = 4
+"""Of warnings: the function that warns, two on the way, and who called the public one."""
 
 
 def plan(
@@ -195,12 +198,12 @@ def plan(
 ) -> Forecast:
     """What `solve` will take to know every curve to `tol`: its first, smallest stage is run, and tells the rest."""
     keep_programs()
-    words = {"response": "exact", "memory": "auto", "dtype": "float32"}
-    check_choices(problem, algorithm, None, False, words | {"method": "march"})
+    check_choices(problem, algorithm, None, False)
     ask = asked(
-        problem, algorithm, t_max, tol=tol, variables=variables, max_seconds=None, max_bytes=None, dt=None,
-        checkpoint=None, times=times, samples=None, seed=seed, replicas=replicas, extrapolate=True, words=words,
-        kernels=False, snapshots=None, metrics=None, weight_metrics=None, test_data=None, progress=progress,
+        problem, algorithm, t_max, Regression(), tol=tol, variables=variables, max_seconds=None, max_bytes=None,
+        checkpoint=None, dt=None, times=times, samples=None, seed=seed, replicas=replicas, extrapolate=True,
+        functions=None, kernels=False, snapshots=None, metrics=None, weight_metrics=None, test_data=None,
+        dtype="float32", progress=progress,
     )  # fmt: skip
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         return stages.foresee(ask)
@@ -236,7 +239,8 @@ def _stated(ask: Ask, found: Marched) -> list[Check]:
     return [Check.most("second moment of z", abs(drawn / law.second_moment - 1), ERROR, words)]
 
 
-OPTIONS = ("tol", "variables", "dt", "times", "samples", "extrapolate", "words", "kernels", "snapshots", "test_data")
+OPTIONS = ("tol", "variables", "dt", "times", "samples", "functions", "extrapolate", "kernels", "snapshots",
+           "test_data", "dtype")  # fmt: skip
 """Arguments that a checkpoint must share."""
 
 
@@ -273,8 +277,18 @@ def numbers(
     return Numbers(tol, dt, samples, replicas, *most)
 
 
-def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> Ask:
-    """Every argument checked before any work."""
+MOST_FUNCTIONS = 64
+"""More exponentials are closer to each other than single precision can tell."""
+
+
+def asked(
+    problem: Problem, algorithm: Algorithm, t_max: Any, response: Response, dense: bool = False, **given: Any
+) -> Ask:
+    """Every argument checked before any work; a reference has another response, and keeps all of the past."""
+    given["dtype"] = precision(given["dtype"])
+    if given["functions"] is not None:
+        why = f"it must be a whole number from 2 to {MOST_FUNCTIONS}; left out, the solver chooses"
+        given["functions"] = whole("functions", given["functions"], least=2, most=MOST_FUNCTIONS, why=why)
     tol, dt, samples, replicas, max_seconds, max_bytes = numbers(**{name: given[name] for name in Numbers._fields})
     last = float(grid.resolve(t_max, given["times"])[-1])
     on_samples, on_weights = own.on_samples(problem, given["metrics"]), own.on_weights(problem, given["weight_metrics"])
@@ -292,8 +306,8 @@ def asked(problem: Problem, algorithm: Algorithm, t_max: Any, **given: Any) -> A
     kept = Checkpoint(given["checkpoint"], owner)
     return Ask(
         problem, algorithm, t_max, given["times"], dt, samples, seed_number(given["seed"]), replicas,
-        given["extrapolate"], given["words"], given["kernels"], tested(problem.data, given["test_data"]),
-        given["snapshots"], on_samples, on_weights,
+        given["extrapolate"], given["functions"], given["dtype"], response, dense, given["kernels"],
+        tested(problem.data, given["test_data"]), given["snapshots"], on_samples, on_weights,
         pace=look(problem, algorithm, last), linear=linear,
         tol=tol or stages.DEFAULT_TOLERANCE, promised=tol is not None or (dt is None and samples is None),
         variables=_judged(problem, given["variables"], on_samples, on_weights), kept=kept,

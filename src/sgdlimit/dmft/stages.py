@@ -22,16 +22,13 @@ from ..problem.data import Table
 from ..problem.problem import FEWEST_RARE
 from ..results.checkpoint import Checkpoint
 from . import drive, estimate, memory, planning
+from .assemble import assemble
 from .checks import PART, Pace, Room, bytes_of, check_draws, check_step, fitting
 from .drive import Job, Marched
 from .estimate import Labelled
-from .integrator import Explicit, Implicit
 from .memory import Memory
-from .references import Paper
-from .references.tangents import Tangents
-from .response import Regression, Response
-from .system import System, groups_of
-from .weight_side import Linear, Particles
+from .response import Response
+from .system import System
 
 DEFAULT_TOLERANCE = 1e-2
 WITHIN = 2.0
@@ -79,8 +76,13 @@ class Ask:
     seed: int
     replicas: int
     extrapolate: bool
-    words: dict[str, str]
-    """response, memory, dtype."""
+    functions: int | None
+    """Of the past, where the user fixes how many."""
+    dtype: str
+    response: Response
+    """How Γ and 𝓡 are found."""
+    dense: bool
+    """Whether all of the past is kept, step by step."""
     kernels: bool
     tested: Table | None
     """Groups of the fresh samples of a test, where their law is another."""
@@ -118,12 +120,10 @@ class Ask:
         """One march of so many samples."""
         check_draws(self.algorithm, self.problem, count, steps.times)
         self._check_rare(count)
-        return System(
-            self.problem, self.algorithm, groups_of(self.problem, self.tested), count,
-            memory=planning.dense(steps.times), weights=Linear() if self.linear else Particles(),
-            response=self._response(),
-            rule=Explicit() if self.algorithm.discrete else Implicit(), dtype=self.words["dtype"],
-            metrics=self.metrics, weight_metrics=self.weight_metrics, kernels=self.kernels,
+        return assemble(
+            self.problem, self.algorithm, count, planning.dense(steps.times), linear=self.linear,
+            response=self.response, tested=self.tested, dtype=self.dtype, metrics=self.metrics,
+            weight_metrics=self.weight_metrics, kernels=self.kernels,
         )  # fmt: skip
 
     def _check_rare(self, count: int) -> None:
@@ -139,25 +139,18 @@ class Ask:
             raise reject("samples", self.samples, f"{count} samples a march; {why}")
         raise reject("noise, labels, teacher", f"events once in {need / FEWEST_RARE:.2g} samples", why)
 
-    def _response(self) -> Response:
-        """By regression; kernels, which are looked at one by one, from tangents."""
-        if self.words["response"] == "exact":
-            return Tangents() if self.kernels else Regression()
-        return {"paper": Paper, "tangents": Tangents}[self.words["response"]]()
-
     @property
     def plain(self) -> bool:
         """Whether draws or kernels are wanted, which are not averaged over marches."""
         return self.kernels or self.snapshots is not None or bool(self.weight_metrics)
 
     def memories(self, steps: planning.Steps) -> list[Memory]:
-        """What is tried in turn: functions, twice as many, four times as many."""
-        whole_past = planning.dense(steps.times)
-        if self.words["memory"] == "dense" or self.words["response"] == "paper":
-            return [whole_past]
+        """What is tried in turn: functions, twice as many, four times as many; or what the user fixes."""
+        if self.dense:
+            return [planning.dense(steps.times)]
         few = planning.functions(self.problem, self.algorithm, steps.times, self.pace.slopes)
-        if self.words["memory"] == "moments":
-            return [few]
+        if self.functions is not None:
+            return [memory.resized(few, self.functions)]
         more = memory.denser(few)
         return [few, more, memory.denser(more)]
 

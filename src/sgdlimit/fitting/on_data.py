@@ -14,7 +14,7 @@ from .assumptions import heat
 from .model import model_of_data, warn_of_assumptions
 
 _REMEDIES = words(
-    "snapshots metrics weight_metrics dtype kernels memory",
+    "snapshots metrics weight_metrics dtype kernels functions",
     "a model stands for the data; take sl.solve(sl.model_of_data(X, y).problem, …), which does",
 )
 

@@ -60,7 +60,7 @@ def covers(problem: Problem, algorithm: Algorithm) -> bool:
 
 
 _LAWS = "it has second moments and no draws; take sl.solve, or sl.simulate"
-_EXACT = "tol variables dt samples replicas seed checkpoint max_seconds"
+_EXACT = "tol variables dt samples replicas seed checkpoint max_seconds functions"
 _REMEDIES = DOUBLE | words("snapshots metrics weight_metrics test_data", _LAWS)
 _REMEDIES |= words(_EXACT, "it is exact, and quick; leave it out")
 

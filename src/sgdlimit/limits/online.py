@@ -50,6 +50,7 @@ _REMEDIES |= words("kernels", f"it follows one time; take {_FINITE}")
 _REMEDIES |= words("test_data", f"train and test are one with infinite data; take {_FINITE}")
 _REMEDIES |= words("tol variables", "errors fall with samples, and with dt where the penalty is not quadratic")
 _REMEDIES |= words("checkpoint max_seconds", "it takes seconds; leave it out")
+_REMEDIES |= words("functions", "with infinite data nothing of the past is remembered; leave it out")
 
 
 @elsewhere(_REMEDIES)

@@ -211,8 +211,8 @@ def tested(law: DataLaw, test: Any) -> Table | None:
     return here._replace(variance=there.variance)
 
 
-def warn_of_rank(law: DataLaw, dim: int | None) -> None:
-    """Warn where so few coordinates carry the variance that the limit of many means little."""
+def warn_of_rank(law: DataLaw, dim: int | None, level: int = 3) -> None:
+    """Warn where so few coordinates carry the variance that the limit of many means little, so many frames up."""
     if dim is None:
         return
     table = law.table()
@@ -224,7 +224,7 @@ def warn_of_rank(law: DataLaw, dim: int | None) -> None:
             f"limit takes every group for many coordinates, and may be off where they are fewer than "
             f"{FEWEST_COORDINATES}: take a flatter spectrum or a larger dimension",
             UnreliableWarning,
-            stacklevel=3,
+            stacklevel=level,
         )
 
 

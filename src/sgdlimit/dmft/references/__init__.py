@@ -1,6 +1,10 @@
-"""What the march is tested against: the paper's processes, and its damped fixed point."""
+"""What `sl.solve` is tested against, slow and certain: the same equations solved in other ways.
 
-from .fixed_point import solve_by_iteration
-from .paper import Paper
+`tangents`: derivatives of every sample in place of a regression, and the whole past in place of functions of it.
+`processes`: the paper's ρ_ℓ, D_ℓ and D_r. `fixed_point`: the paper's damped iteration over the whole time window.
+"""
 
-__all__ = ["Paper", "solve_by_iteration"]
+from .fixed_point import fixed_point
+from .marched import processes, tangents
+
+__all__ = ["fixed_point", "processes", "tangents"]

@@ -8,6 +8,8 @@ Everything is dense over the K+1 times: rows (j, b) are flattened to P = (K+1)m.
 
 import time as clock
 import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,18 +17,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ... import grid
+from ..._cache import keep_programs
 from ..._linalg import power, root
-from ...errors import DivergenceWarning
+from ...algorithms import Algorithm
+from ...errors import DivergenceWarning, real, reject, whole
 from ...limits.averages import make_nodes, observe
-from ...problem import fields, observables
+from ...problem import Iid, Problem, fields, observables
 from ...progress import Progress
 from ...results import Solution, Variable, statistics
 from ...results.provenance import provenance
 from ...results.statistics import Estimate, over_replicas
 from ...results.variables import dims, ordered
+from .. import stages
+from ..checks import check_choices, refuse_kinks
 from ..planning import Steps
+from ..response import Regression
+from ..solver import asked
 from ..system import System
 from ..weight_side import Linear
+from .marched import UNASKED, check_size
 
 CONVERGED = 1e-3
 """Relative change of C_θ at which the iteration stops: below the Monte Carlo error of any sensible M."""
@@ -180,7 +190,53 @@ def _weight_tangents(system: System, stiff: Any, drive: Any, dt: Any, rows: int,
     return jax.lax.map(lambda part: jax.vmap(one)(part).sum(axis=0), by_particle).sum(axis=0) / system.samples
 
 
-def solve_by_iteration(
+def fixed_point(
+    problem: Problem,
+    algorithm: Algorithm,
+    t_max: float | None = None,
+    *,
+    dt: float | None = None,
+    times: Any = None,
+    samples: int | None = None,
+    seed: int = 0,
+    replicas: int = 16,
+    kernels: bool = False,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
+    damping: float = 0.8,
+    iterations: int = 30,
+    progress: bool | None = None,
+) -> Solution:
+    """The curves of `sl.solve` by the paper's own method, a damped iteration over the whole time window (α: `damping`).
+
+    At most so many `iterations`, until C_θ changes by less than 1e-3; where it does not, a warning says so, and status
+    is 'tolerance missed'. One grid of steps dt, as it comes, in double precision: nothing is extrapolated, and no step
+    error is told. For iid entries and students without an intercept.
+    """
+    keep_programs()
+    damping = real("damping", damping, above=0, most=1, why="α must lie in (0, 1]")
+    iterations = whole("iterations", iterations, least=1, why="it must be a whole number ≥ 1")
+    check_choices(problem, algorithm, None, kernels)
+    if problem.bias:
+        raise reject("problem", "bias=True", "the paper's iteration knows no intercept; use sl.solve")
+    if not isinstance(problem.data, Iid):
+        name = type(problem.data).__name__
+        raise reject("problem", f"data={name}", "the paper's iteration is for iid entries; use sl.solve")
+    last = float(grid.resolve(t_max, times)[-1])
+    refuse_kinks(problem, last, "sl.references.fixed_point", ("loss", "penalty"))
+    ask = asked(
+        problem, algorithm, t_max, Regression(), dense=True, dt=dt, times=times, samples=samples, seed=seed,
+        replicas=replicas, kernels=False, extrapolate=False, metrics=metrics, dtype="float64", progress=progress,
+        **UNASKED,
+    )  # fmt: skip
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        steps = ask.steps(0)
+        check_size(problem, len(steps.times) - 1, "sl.references.fixed_point")
+        count = stages.in_each(ask.samples or stages.DEFAULT_SAMPLES, ask.replicas)
+        system = replace(ask.system(count, steps), kernels=kernels)
+        return _iterated(system, steps, ask.seed, ask.replicas, damping, iterations, progress)
+
+
+def _iterated(
     system: System, steps: Steps, seed: int, replicas: int, damping: float, iterations: int, progress: bool | None
 ) -> Solution:
     """All replicas iterated together until none changes: curves and kernels at the recorded times, no step error."""

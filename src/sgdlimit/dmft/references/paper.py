@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ...problem import fields
 from ..response import Answer, Local, Response
 from ..system import Start, Step, System
-from .tangents import slopes
+from ..tangents import slopes
 
 
 class Processes(NamedTuple):

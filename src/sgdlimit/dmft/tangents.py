@@ -9,11 +9,11 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
-from ...problem import fields
-from ..data_side import combine
-from ..memory import Dense
-from ..response import Answer, Local, Response
-from ..system import Start, Step, System
+from ..problem import fields
+from .data_side import combine
+from .memory import Dense
+from .response import Answer, Local, Response
+from .system import Start, Step, System
 
 
 def along(matrices: Any, x: Any) -> Any:

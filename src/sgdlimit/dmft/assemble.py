@@ -1,0 +1,31 @@
+"""The parts of a march put together, in one place."""
+
+from typing import Any
+
+from ..algorithms import Algorithm
+from ..problem import Problem
+from ..problem.data import Table
+from .integrator import Explicit, Implicit
+from .memory import Memory
+from .response import Regression, Response
+from .system import System, groups_of
+from .weight_side import Linear, Particles
+
+
+def assemble(
+    problem: Problem,
+    algorithm: Algorithm,
+    samples: int,
+    memory: Memory,
+    *,
+    linear: bool = True,
+    response: Response | None = None,
+    tested: Table | None = None,
+    **more: Any,
+) -> System:
+    """A march of so many samples; `linear`: whether h = Λθ. Left out, the response is found by regression."""
+    return System(
+        problem, algorithm, groups_of(problem, tested), samples, memory=memory,
+        weights=Linear() if linear else Particles(), response=response or Regression(),
+        rule=Explicit() if algorithm.discrete else Implicit(), **more,
+    )  # fmt: skip

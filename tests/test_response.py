@@ -1,0 +1,178 @@
+"""Γ and 𝓡 by regression: exact where the force is linear, right on average where it is not, and where it jumps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agreement import assert_paired, assert_within
+from problems import logistic, square
+
+import sgdlimit as sl
+from sgdlimit.dmft import planning
+from sgdlimit.dmft.assemble import assemble
+from sgdlimit.dmft.memory import Moments
+from sgdlimit.dmft.noise import draw
+from sgdlimit.dmft.response import RIDGE, Local, Regression, forces, regress
+
+KEPT = Moments((0.2, 1.0, 5.0))
+MARCHES = 48
+"""Of which a mean is taken."""
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        yield
+
+
+def erf(x):
+    return jax.scipy.special.erf(x / jnp.sqrt(2.0))
+
+
+def field(fn, width=1):
+    """A problem whose force is fn(r, r*, z), with w_0 = 0 and one teacher."""
+    return sl.Problem(
+        loss=sl.VectorField(fn, loss=lambda r, y: jnp.sum(r) * 0.0), sample_ratio=2.0, teacher=sl.Normal(1.0),
+        noise=sl.Normal(0.5), width=width, teacher_width=1,
+    )  # fmt: skip
+
+
+def one_step(problem, samples, seed, towards, past, force=None):
+    """`Regression.step` on w = towards·w* + noise, (m, M), with a Gaussian past whose functions are mixed by `past`.
+
+    past: (n·m + m, n·m + m), (W, w) = past · normals + towards·w*. force: of (w, W, start); left out, the problem's.
+    """
+    system = assemble(problem, sl.SGF(0.5), samples, KEPT, dtype="float64")
+    start = jax.tree.map(jnp.asarray, draw(problem, system.groups, samples, seed, "float64", weights=False))
+    step = jax.tree.map(lambda part: part[0], planning.level(np.linspace(0, 1, 11), 1, KEPT, "float64").steps)
+    n, m = KEPT.size, problem.width
+    normals = np.random.default_rng(seed).standard_normal((len(past), samples))
+    everything = jnp.asarray(past @ normals) + jnp.asarray(towards)[:, None] * start.r_star[0]
+    W, w = everything[: n * m].reshape(n, m, samples), everything[n * m :]
+    ell = forces(problem, 0.0, w, start) if force is None else force(w, W, start)
+    here = Local(w, w, jnp.zeros_like(w), ell, ell, jnp.ones(samples), None)
+    answer, moments = Regression().step(system, step, start, W, None, here)
+    np.testing.assert_allclose(moments, KEPT.push(step.memory, W, w))
+    return np.asarray(answer.gamma), np.asarray(answer.kappa)
+
+
+def mixing(size, seed=0):
+    """A well-conditioned square matrix."""
+    return np.eye(size) + 0.3 * np.random.default_rng(seed).standard_normal((size, size)) / np.sqrt(size)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_linear_force_is_found_to_the_ridge(width):
+    rng = np.random.default_rng(1)
+    gamma, kappa = rng.standard_normal((width, width)), rng.standard_normal((KEPT.size, width, width))
+    problem = field(lambda r, r_star, z: jnp.tanh(r - r_star), width)
+
+    def force(w, W, start):
+        known = rng.standard_normal((width, 1)) * start.r_star + 0.3 * start.z + 0.2
+        return gamma @ w + jnp.einsum("nab,nbs->as", kappa, W) + known
+
+    size = (KEPT.size + 1) * width
+    found = one_step(problem, 256, 2, 0.4 * rng.standard_normal(size), mixing(size), force)
+    np.testing.assert_allclose(found[0], gamma, atol=30 * RIDGE)
+    np.testing.assert_allclose(found[1], kappa, atol=30 * RIDGE)
+
+
+def test_regressors_are_scaled_and_those_that_vanish_stay_out():
+    """Units do not matter, a row of zeros has no coefficient, and two equal rows share theirs."""
+    x = np.random.default_rng(3).standard_normal((3, 400))
+    rows = np.stack([1e-4 * x[0], 1e3 * x[1], 0 * x[0], x[2], x[2]])
+    target = (2 * x[0] - x[1] + 3 * x[2])[None]
+    found = np.asarray(regress(jnp.asarray(rows @ rows.T / 400), jnp.asarray(rows @ target.T / 400)))[:, 0]
+    np.testing.assert_allclose(found, [2e4, -1e-3, 0.0, 1.5, 1.5], rtol=30 * RIDGE, atol=1e-12)
+
+
+def replicas(problem, towards, past, force=None, samples=1024):
+    found = [one_step(problem, samples, seed, towards, past, force) for seed in range(MARCHES)]
+    return tuple(np.stack(part) for part in zip(*found, strict=True))
+
+
+def assert_mean(copies, exact):
+    spread = copies.std(axis=0, ddof=1) / np.sqrt(len(copies))
+    assert_within(copies.mean(axis=0) - exact, spread + 30 * RIDGE, trials=len(copies))
+
+
+def test_a_nonlinear_force_has_its_mean_slope():
+    """ℓ = erf((w + W_0/2)/√2): E ∇ℓ = √(2/π)/√(1 + s²) with s² the variance of the argument; half of it for W_0."""
+    size = KEPT.size + 1
+    past, towards = mixing(size), 0.3 * np.ones(size)
+    along = np.zeros(size)
+    along[0], along[-1] = 0.5, 1.0
+    second = along @ (past @ past.T + np.outer(towards, towards)) @ along
+    slope = np.sqrt(2 / np.pi) / np.sqrt(1 + second)
+    problem = field(lambda r, r_star, z: jnp.tanh(r - r_star))
+    gamma, kappa = replicas(problem, towards, past, lambda w, W, start: erf(w + 0.5 * W[0]))
+    assert_mean(gamma[:, 0, 0], slope)
+    assert_mean(kappa[:, :, 0, 0], np.array([0.5 * slope, 0.0, 0.0]))
+
+
+JUMPS = {
+    "smooth": (lambda r, r_star, z: erf(r - r_star - z), lambda s2: np.sqrt(2 / np.pi) / np.sqrt(1 + s2)),
+    "sign": (lambda r, r_star, z: jnp.sign(r - r_star - z), lambda s2: 2 / np.sqrt(2 * np.pi * s2)),
+    "hinge": (lambda r, r_star, z: jnp.where(r - r_star - z > 1, 1.0, 0.0), lambda s2: density(1.0, s2)),
+}
+
+
+def density(x, s2):
+    return np.exp(-(x**2) / (2 * s2)) / np.sqrt(2 * np.pi * s2)
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_a_force_of_the_teacher_and_the_noise_may_jump(name):
+    """ℓ(w − w* − z), w correlated with w*: the mean slope, the Gaussian density where ℓ jumps.
+
+    Among the regressors is ℓ at what (w_0, w*) tell of w, a function of (w*, z), which biases nothing.
+    """
+    fn, slope = JUMPS[name]
+    size = KEPT.size + 1
+    past, towards = mixing(size), np.array([0.2, -0.1, 0.3, 0.6])
+    second = past[-1] @ past[-1] + (towards[-1] - 1) ** 2 + 0.25
+    gamma, kappa = replicas(field(fn), towards, past)
+    assert_mean(gamma[:, 0, 0], slope(second))
+    assert_mean(kappa[:, :, 0, 0], np.zeros(3))
+
+
+def test_the_force_at_what_is_known_takes_noise_away():
+    """Of Γ where w follows the teacher closely: against the same regression without it."""
+    problem = field(lambda r, r_star, z: 3.0 * jnp.sign(r_star + z) + erf(r))
+    past, towards = 0.3 * mixing(KEPT.size + 1), np.array([0.0, 0.0, 0.0, 1.0])
+    with_it, _ = replicas(problem, towards, past)
+    # another problem's anchor knows nothing of the labels that jump
+    blind = field(lambda r, r_star, z: erf(r))
+    without, _ = replicas(
+        blind, towards, past, lambda w, W, start: 3.0 * jnp.sign(start.r_star + start.z) + erf(w)
+    )  # fmt: skip
+    assert with_it.std() < 0.5 * without.std()
+    assert_mean(with_it[:, 0, 0], np.sqrt(2 / np.pi) / np.sqrt(1 + past[-1] @ past[-1] + 1.0))
+
+
+COMMITTEE = sl.Problem(
+    loss=sl.TwoLayer(erf), labels=sl.TwoLayerLabels(erf), penalty=sl.Ridge(0.1), sample_ratio=1.5,
+    teacher=sl.Normal(1.0), init=sl.Normal(0.6), width=2, teacher_width=2,
+)  # fmt: skip
+MIXTURE = sl.Problem(
+    loss=sl.Logistic(), labels=sl.ByClass([1.0, -1.0]), penalty=sl.Ridge(0.1), sample_ratio=2.0,
+    data=sl.Mixture([1.0, -0.5], weights=[0.3, 0.7]), bias=True,
+)  # fmt: skip
+AGAINST = {
+    "logistic": (logistic(), sl.SGF(0.6), ()),
+    "committee": (COMMITTEE, sl.SGD(0.4), ()),
+    "reshuffled": (logistic(), sl.ShuffledSGD(0.6), ()),
+    "mixture": (MIXTURE, sl.SGD(0.4), ("intercept",)),
+    "groups": (square(data=sl.Spectrum([0.5, 2.0], [0.7, 0.3])), sl.SGD(0.3), ("norm_by_group",)),
+    "particles": (logistic(penalty=sl.SmoothL1(0.3, 0.2), teacher=sl.SparseNormal(0.2, 2.0)), sl.SGD(0.5), ()),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sgdlimit.UnreliableWarning")
+@pytest.mark.parametrize("name", AGAINST)
+def test_means_are_those_of_all_tangents(name):
+    """Over replicas on the same random numbers, on one grid of ten steps."""
+    problem, algorithm, more = AGAINST[name]
+    words = {"t_max": 1.0, "dt": 0.1, "samples": 8192 * problem.width, "extrapolate": False, "seed": 1}
+    found, whole = (function(problem, algorithm, **words) for function in (sl.solve, sl.references.tangents))
+    assert_paired(found, whole, ("train_loss", "test_loss", "norm", "overlap", *more))
