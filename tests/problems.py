@@ -1,12 +1,7 @@
 """Problems that several tests of the solver share."""
 
-import pytest
-
 import sgdlimit as sl
 
-KERNELS = pytest.mark.skip(reason="two-time kernels of a march by regression are not there yet")
-EITHER = (False, pytest.param(True, marks=KERNELS))
-"""Of `kernels`."""
 CURVES = ("train_error", "test_error", "overlap", "norm")
 
 

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 from agreement import assert_paired, assert_within
-from problems import KERNELS
 from wrong import WRONG
 
 import sgdlimit as sl
@@ -115,7 +114,6 @@ def _square(theta, theta_star):
     return theta**2
 
 
-@KERNELS
 def test_kernels_end_in_the_norm():
     solution = sl.solve(logistic(data=TWO), sl.SGF(0.5), 1.0, dt=0.1, samples=2048, replicas=4, kernels=True)
     at = np.arange(len(solution.time))

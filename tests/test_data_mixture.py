@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import assert_agrees, assert_within
-from problems import KERNELS
 
 import sgdlimit as sl
 from sgdlimit.limits.spectrum import marchenko_pastur
@@ -136,7 +135,6 @@ def test_means_of_zero_are_labels_without_meaning():
     within(nothing, sl.solve(plain, sl.SGD(0.5), **options, seed=1), ("train_loss", "test_loss", "norm"))
 
 
-@KERNELS
 def test_responses_know_nothing_of_means():
     """At square loss and no noise of batches R_θ and R_ℓ depend on the covariance alone: the same to rounding."""
     options = {"t_max": 2.0, "samples": 4096, "dt": 0.1, "kernels": True, "functions": 12}

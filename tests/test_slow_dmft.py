@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import assert_agrees, assert_within
-from problems import CURVES, KERNELS, logistic, square
+from problems import CURVES, logistic, square
 from scipy import stats
 
 import sgdlimit as sl
@@ -39,7 +39,6 @@ def test_ridge_to_three_in_a_thousand(delta, algorithm, ridge, dt, samples):
         assert gap.max() / scale < 3e-3
 
 
-@KERNELS
 def test_ridge_kernels():
     """All three two-time functions within their errors; the last, a mean of products over 2^17 samples, is rough."""
     problem, algorithm = square(2.0, 0.1), sl.SGF(0.4)

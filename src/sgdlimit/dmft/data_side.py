@@ -15,6 +15,7 @@ from ..problem.shift import Push, push
 from ..results.metrics import CONTROL, SOFT
 from . import noise
 from .response import Local, forces
+from .samples import moments
 from .system import Start, Step, System
 
 FIRST = 2**31 - 1
@@ -72,7 +73,7 @@ def step(
     system: System, step: Step, start: Start, state: DataState, rho: Any, w: Any, shift: Any, f: Any
 ) -> tuple[DataState, Averages, dict[str, Any]]:
     """Step i, given R_w(i,·) by its coefficients ρ, w_i, what moves its class, and f = Σ_j R_w(i,j) F_j."""
-    problem, dtype, (_, m, k, M) = system.problem, system.dtype, system.shape
+    problem, dtype, (_, m, k, _) = system.problem, system.dtype, system.shape
     delta = jnp.asarray(problem.sample_ratio, dtype)
     r_star, t = start.r_star, step.t
     r = w + shift - f / delta  # eq:dmft_disc_r
@@ -85,7 +86,7 @@ def step(
     averages = Averages(
         gamma=answer.gamma,
         response=answer.kappa,
-        with_basis=jnp.einsum("as,bs->ab", driven, start.basis[: m + k]).astype(jnp.float64) / M,
+        with_basis=moments(driven, start.basis[: m + k]),
         force=F,
         push=push(problem, start.z, driven),
     )

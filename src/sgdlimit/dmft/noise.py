@@ -18,6 +18,7 @@ from .._linalg import power, power_of
 from .._random import words
 from ..limits.averages import quickly
 from ..problem import Normal, Problem
+from .samples import moments
 from .system import Groups, Start, Step, System
 
 STRIDES = 4
@@ -142,7 +143,7 @@ def off(basis: Any, x: Any) -> Any:
     """x without its part along orthonormal rows (or zero ones), and what this takes of a random vector given back."""
     samples = basis.shape[1]
     lost = jnp.sum(jnp.mean(basis**2, axis=1)) / samples
-    return (x - (x @ basis.T / samples) @ basis) / jnp.sqrt(1 - lost)
+    return (x - moments(x, basis).astype(x.dtype) @ basis) / jnp.sqrt(1 - lost)
 
 
 def increments(system: System, state: Any, start: Start, step: Step) -> tuple[Any, Any, Any]:

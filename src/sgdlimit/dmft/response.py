@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from ..problem import Problem, fields
+from .samples import moments
 from .system import Start, Step, System
 
 RIDGE = 1e-5
@@ -114,12 +115,12 @@ class Regression(Response):
         """Γ_i and κ from products of the samples with each other; those of the past among itself are carried along."""
         n, m, M = state.moments.shape
         basis = start.basis
-        known = (here.w @ basis.T / M) @ basis  # the basis is orthonormal: E[w_i | w_0, w*]
+        known = moments(here.w, basis).astype(here.w.dtype) @ basis  # the basis is orthonormal: E[w_i | w_0, w*]
         anchor = forces(system.problem, step.t, known + here.shift, start)
         now, past = jnp.concatenate([here.w, anchor, here.driven]), state.moments.reshape(n * m, M)
-        inner, beside, mixed = ((a @ b.T).astype(jnp.float64) / M for a, b in ((now, now), (now, basis), (past, now)))
+        inner, beside, mixed = (moments(a, b) for a, b in ((now, now), (now, basis), (past, now)))
         target, double = slice(2 * m, None), slice(None, 2 * m)
-        fixed = (basis @ basis.T).astype(jnp.float64) / M
+        fixed = moments(basis, basis)
         gram = jnp.block(
             [
                 [inner[double, double], beside[double], mixed[:, double].T],

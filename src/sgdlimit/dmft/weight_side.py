@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from . import noise
 from .data_side import Averages, combine
+from .samples import moments
 from .system import Start, Step, System
 
 NEGLIGIBLE = 1e-8
@@ -155,7 +156,7 @@ class Linear(WeightSide):
 
     def view(self, system: System, step: Step, start: Start, state: LinearState, forces: Any) -> View:
         """θ_i = a_i·start + √(s/δ) Q f_i."""
-        groups, (g, _, _, M), dtype = system.groups, system.shape, system.dtype
+        groups, g, dtype = system.groups, system.shape[0], system.dtype
         rho = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.Y)
         size = groups.variance / system.problem.sample_ratio
         past = jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), forces)
@@ -163,7 +164,7 @@ class Linear(WeightSide):
         if g > 1:  # past and rest are then not computed, unless draws or kernels ask for them
             together, norm, w = _together(system, rho), *self._of_groups(system, start, state, forces, rho)
             return View(together, rho, rest, w, combine(together.astype(dtype), forces), norm, state.along)
-        norm = jnp.einsum("gas,gbs->gab", past, past).astype(jnp.float64) / M
+        norm = moments(past, past)
         norm = size[:, None, None] * norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
         w = _fresh(system, start, state.along, rest)
         f = jnp.einsum("g,gas->as", (groups.share * groups.variance).astype(dtype), past)
@@ -176,7 +177,7 @@ class Linear(WeightSide):
         rows = jnp.sqrt(size)[:, None, None] * rho.transpose(0, 2, 1, 3).reshape(g, m, n * m)
         flat = forces.reshape(n * m, M)
         double = flat.astype(jnp.float64)  # the functions nearly cancel
-        norm = jnp.einsum("gax,gbx->gab", rows @ (double @ double.T / M), rows)
+        norm = jnp.einsum("gax,gbx->gab", rows @ moments(double, double), rows)
         norm = norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
         known, within = _split(system, state.along)
         weight = jnp.sqrt(groups.share * groups.variance)[:, None, None]
@@ -254,10 +255,10 @@ class Particles(WeightSide):
 
     def view(self, system: System, step: Step, start: Start, state: ParticleState, forces: Any) -> View:
         """w has the particles' second moments at all pairs of times."""
-        groups, M, dtype = system.groups, system.samples, system.dtype
+        groups, dtype = system.groups, system.dtype
         theta = state.theta
-        along = jnp.einsum("gas,gbs->gab", theta, start.coordinates).astype(jnp.float64) / M
-        norm = jnp.einsum("gas,gbs->gab", theta, theta).astype(jnp.float64) / M
+        along = moments(theta, start.coordinates)
+        norm = moments(theta, theta)
         rest = theta - jnp.einsum("gab,gbs->gas", along.astype(dtype), start.coordinates)
         known = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.mean.Y)
         rho = jax.vmap(self._regress)(known, rest, state.noise)
@@ -273,12 +274,12 @@ class Particles(WeightSide):
         """
         n, m, M = noise.shape
         flat = noise.reshape(n * m, M).astype(jnp.float64)
-        gram = flat @ flat.T / M
+        gram = moments(flat, flat)
         left = theta - combine(known.astype(theta.dtype), noise)
         size = jnp.sqrt(jnp.diagonal(gram))
         size = jnp.where(size > 0, size, 1.0)
         unit = gram / (size[:, None] * size[None, :]) + NEGLIGIBLE * jnp.eye(n * m)
-        cross = left.astype(jnp.float64) @ flat.T / M / size
+        cross = moments(left.astype(jnp.float64), flat) / size
         more = jnp.linalg.solve(unit, cross.T).T / size
         return known + more.reshape(m, n, m).transpose(1, 0, 2)
 
@@ -312,7 +313,7 @@ class Particles(WeightSide):
         equal-time term (`eq:R_ell_star_planted`; labels may jump). θ⁰ has its part where Γ cannot be told from it.
         """
         groups = system.groups
-        before = jnp.einsum("gas,gbs->gab", remembered, start.coordinates).astype(jnp.float64) / system.samples
+        before = moments(remembered, start.coordinates)
         left = averages.with_basis - averages.gamma @ _known(system, view.along) - _known(system, before)
         size = jnp.sqrt(groups.share * groups.variance)[:, None, None]
         pull = jnp.einsum("ab,gbc->gac", left, groups.across) / jnp.where(size > 0, size, 1.0)
