@@ -76,7 +76,7 @@ def test_half_a_batch_is_a_batch_of_half_the_size():
     assert_agrees(sl.compare(runs, exact), trials=12)
 
 
-@pytest.mark.parametrize("kernels", (False, True))
+@pytest.mark.parametrize("kernels", [False, True])
 @pytest.mark.parametrize("algorithm", [sl.SGF(0.4, GROWING), sl.SGD(0.4, 10, GROWING)], ids=lambda a: type(a).__name__)
 def test_least_squares_is_solved_with_a_growing_batch(algorithm, kernels):
     """Curves and kernels within the reported errors; a constant batch would be many errors away."""

@@ -34,7 +34,7 @@ def retarded(solution, name):
     return value[below], error[below], below
 
 
-@pytest.mark.parametrize("kernels", (False, True))
+@pytest.mark.parametrize("kernels", [False, True])
 @pytest.mark.parametrize(
     ("delta", "tau", "ridge", "dt"), [(2.0, 0.4, 0.1, 0.05), (0.5, 0.8, 0.3, 0.025), (4.0, 0.0, 0.0, 0.05)]
 )
@@ -337,7 +337,7 @@ def test_grids_and_recorded_times():
     np.testing.assert_allclose(bare.time, [0.1, 0.2, 0.4])
 
 
-@pytest.mark.parametrize("kernels", (False, True))
+@pytest.mark.parametrize("kernels", [False, True])
 def test_what_is_recorded_where_nothing_is_asked_for(kernels):
     """Every fine step up to 400; with kernels every fourth; steps are a whole number of the coarsest."""
     words = {"samples": 4096, "dt": 0.1}
@@ -501,7 +501,7 @@ def test_draws_and_own_metrics_are_those_of_the_curves():
         assert np.all(np.isfinite(out["test_margin"]))
 
 
-@pytest.mark.parametrize("kernels", (False, True))
+@pytest.mark.parametrize("kernels", [False, True])
 def test_a_result_describes_itself(tmp_path, kernels):
     out = sl.solve(logistic(), sl.SGD(0.5, batch_size=3), t_max=1.0, dt=0.1, samples=4096, kernels=kernels)
     again = sl.load(out.save(tmp_path / "a.nc"))

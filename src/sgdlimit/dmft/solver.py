@@ -128,8 +128,9 @@ def solve(
     ask = asked(
         problem, algorithm, t_max, Tangents() if kernels else Regression(), tol=tol, variables=variables,
         max_seconds=max_seconds, max_bytes=max_bytes, checkpoint=checkpoint, dt=dt, times=times, samples=samples,
-        seed=seed, replicas=replicas, extrapolate=extrapolate is not False, functions=functions,
-        kernels=kernels, snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics, test_data=test_data, dtype=dtype, progress=progress,
+        seed=seed, replicas=replicas, extrapolate=extrapolate is not False, functions=functions, kernels=kernels,
+        snapshots=snapshots, metrics=metrics, weight_metrics=weight_metrics, test_data=test_data, dtype=dtype,
+        progress=progress,
     )  # fmt: skip
     with jax.enable_x64(True), jax.default_matmul_precision("highest"), ask.kept.keeping():
         outcome = stages.solve(ask)
