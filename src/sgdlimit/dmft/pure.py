@@ -24,7 +24,7 @@ def curves(
     linear: bool = True,
     dtype: str = "float64",
 ) -> dict[str, jax.Array]:
-    """One replica of `solve` on the grid `times` (from 0): training averages, `norm`, `overlap` and `Gamma`.
+    """One replica of `solve` on the grid `times` (from 0): training averages, `norm` and `overlap`.
 
     δ, τ, λ, the schedule and `key` may be traced; the laws of teacher and start must be numbers. `linear=False` for a
     penalty that is not quadratic. Nothing is checked, nothing extrapolated; `samples` is a power of two. Call it inside
@@ -37,7 +37,7 @@ def curves(
     system = assemble(problem, algorithm, samples, kept, linear=linear, dtype=dtype)
     level = planning.level(grid, 1, kept, dtype, algorithm.discrete)
     records = march.trace(system, _start(system, key), jax.tree.map(jnp.asarray, level.steps))
-    return {name: part for name, part in records.items() if name.isidentifier() and name not in INTERNAL}
+    return {name: part for name, part in records.items() if name.isidentifier() and name not in (*INTERNAL, "Gamma")}
 
 
 def _start(system: System, key: Any) -> Start:
