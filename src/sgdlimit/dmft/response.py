@@ -25,7 +25,7 @@ from .samples import moments
 from .system import Start, Step, System
 
 RIDGE = 1e-5
-"""Added to the Gram matrix of regressors of unit size: single precision needs some 1e-6, 1e-3 biases by percents."""
+"""Added to the Gram matrix of regressors of unit size: in single precision 1e-7 ends in a factor that is no number."""
 
 
 class Local(NamedTuple):
@@ -77,15 +77,21 @@ def forces(problem: Problem, t: Any, r: Any, start: Start) -> Any:
     return one(r, start.r_star, start.z).astype(r.dtype)
 
 
-def regress(gram: Any, cross: Any, ridge: float = RIDGE) -> Any:
+def regress(gram: Any, cross: Any) -> Any:
     """Coefficients, (p, targets), from second moments (p, p) of the regressors and (p, targets) with the targets.
 
-    Regressors are scaled to unit size; those that vanish, as a start at zero, get coefficients of zero.
+    Regressors are scaled to unit size; those that vanish, as a start at zero, get coefficients of zero. What the ridge
+    takes off is given back, seven times: Σ_{k<8} (ridge·K)^k K b with K = (G + ridge)⁻¹, so that only directions
+    below the ridge are damped. With the ridge alone gradient flow is off by 2e-3, unseen by any spread.
     """
     size = jnp.sqrt(jnp.diagonal(gram))
     scale = jnp.where(size > 1e-12, 1.0 / jnp.where(size > 1e-12, size, 1.0), 0.0)[:, None]
-    unit = scale * gram * scale.T + ridge * jnp.eye(len(gram))
-    return scale * jax.scipy.linalg.solve(unit, scale * cross, assume_a="pos")
+    one = jnp.eye(len(gram))
+    inverse = jax.scipy.linalg.solve(scale * gram * scale.T + RIDGE * one, one, assume_a="pos")
+    found, left = inverse @ (scale * cross), RIDGE * inverse
+    for _ in range(3):
+        found, left = found + left @ found, left @ left
+    return scale * found
 
 
 class Path(NamedTuple):
