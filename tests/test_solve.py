@@ -494,8 +494,9 @@ def test_draws_and_own_metrics_are_those_of_the_curves():
             assert_within(np.mean(theta[k] * star) - out["overlap"][i, 0, 0], 3 / np.sqrt(N))
             assert_within(out["product"][i] - out["overlap"][i, 0, 0], out["product_stderr"][i] + 1 / np.sqrt(N))
             assert_within(np.mean(theta[k] ** 4) - out["fourth"][i], 0.05 * out["fourth"][i])
-            margin = np.mean(r[k][:, 0] * np.sign(out["r_star"][:, 0] + out["z"]))
-            np.testing.assert_allclose(margin, out["train_margin"][i], rtol=1e-5)
+            margin = r[k][:, 0] * np.sign(out["r_star"][:, 0] + out["z"])
+            # the curve is less what the same samples have too much of fresh pre-activations
+            assert_within(margin.mean() - out["train_margin"][i], margin.std() / np.sqrt(N))
         np.testing.assert_allclose(out["snapshot"], [0.5, 1.0])
         assert np.corrcoef(theta[0].ravel(), theta[1].ravel())[0, 1] > 0.5  # one path, seen twice
         assert np.all(np.isfinite(out["test_margin"]))
