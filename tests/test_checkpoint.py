@@ -294,7 +294,7 @@ def kept(tmp_path_factory):
         ({"samples": 8192}, r"another samples \(4096, not 8192\)"),
         ({"dt": 0.01}, r"another dt \(null, not 0\.01\)"),
         ({"times": np.linspace(0, 3, 2000), "t_max": None}, "another times"),
-        ({"dtype": "float64"}, "another words"),
+        ({"dtype": "float64"}, "another dtype"),
         ({"metrics": {"size": lambda r, r_star, z: r * r}}, "another metrics"),
     ],
 )

@@ -199,9 +199,10 @@ def test_reference_has_every_public_name():
     documented = set()
     for path in (DOCS / "api").glob("*.md"):
         documented |= set(re.findall(r"^\.\. auto\w+:: sgdlimit\.(\S+)$", path.read_text(), flags=re.M))
-    modules = {"design", "grid", "plot"}
+    modules = {"design", "grid", "plot", "references"}
     public = {name for name in sl.__all__ if name not in modules | {"__version__"}}
     public |= {f"plot.{name}" for name in sl.plot.__all__ if name.islower()}
+    public |= {f"references.{name}" for name in sl.references.__all__}
     assert public - documented == set()
     for name in documented:
         assert find(f"sgdlimit.{name}") is not None

@@ -80,10 +80,18 @@ def test_values_that_jump_and_gradients_that_are_not_finite_are_refused(name):
         sl.solve(regression(**({"loss": sl.Square()} | changes)), sl.SGF(0.5), t_max=1.0)
 
 
-@pytest.mark.parametrize("words", [{"method": "fixed-point"}, {"response": "paper"}])
-def test_references_that_take_derivatives_refuse_kinks(words):
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (sl.references.fixed_point, {}),
+        (sl.references.processes, {}),
+        (sl.references.tangents, {}),
+        (sl.solve, {"kernels": True}),
+    ],
+)
+def test_what_takes_derivatives_refuses_kinks(function, words):
     with pytest.raises(sl.InputError, match=r"loss.*gradient that jumps"):
-        sl.solve(KINKED["hinge"], sl.SGF(0.5), t_max=1.0, **words)
+        function(KINKED["hinge"], sl.SGF(0.5), t_max=1.0, **words)
 
 
 @pytest.mark.parametrize("loss", [sl.Hinge(), sl.Absolute(), sl.Quantile(0.3)])

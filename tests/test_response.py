@@ -12,7 +12,7 @@ from sgdlimit.dmft import planning
 from sgdlimit.dmft.assemble import assemble
 from sgdlimit.dmft.memory import Moments
 from sgdlimit.dmft.noise import draw
-from sgdlimit.dmft.response import Local, Regression, forces, regress
+from sgdlimit.dmft.response import Local, Path, Regression, forces, regress
 
 KEPT = Moments((0.2, 1.0, 5.0))
 FOUND = 3e-4
@@ -53,8 +53,12 @@ def one_step(problem, samples, seed, towards, past, force=None):
     W, w = everything[: n * m].reshape(n, m, samples), everything[n * m :]
     ell = forces(problem, 0.0, w, start) if force is None else force(w, W, start)
     here = Local(w, w, jnp.zeros_like(w), ell, ell, jnp.ones(samples), None)
-    answer, moments = Regression().step(system, step, start, W, None, here)
-    np.testing.assert_allclose(moments, KEPT.push(step.memory, W, w))
+    path = Path(W, jnp.einsum("nas,mbs->namb", W, W) / samples, jnp.einsum("nas,bs->nab", W, start.basis) / samples)
+    answer, after = Regression().step(system, step, start, path, None, here)
+    pushed = KEPT.push(step.memory, W, w)
+    np.testing.assert_allclose(after.moments, pushed)
+    np.testing.assert_allclose(after.gram, jnp.einsum("nas,mbs->namb", pushed, pushed) / samples, atol=1e-12)
+    np.testing.assert_allclose(after.known, jnp.einsum("nas,bs->nab", pushed, start.basis) / samples, atol=1e-12)
     return np.asarray(answer.gamma), np.asarray(answer.kappa)
 
 

@@ -46,10 +46,10 @@ def test_a_smaller_tolerance_takes_more_samples_and_no_fewer_steps() -> None:
 
 
 def test_only_the_named_curves_must_meet_it() -> None:
-    all_of_them = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=1e-2)
-    overlap = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=1e-2, variables="overlap")
+    all_of_them = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=5e-3)
+    overlap = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=5e-3, variables="overlap")
     assert overlap.about["options"]["samples"] < all_of_them.about["options"]["samples"]
-    assert 2 * overlap.about["diagnostics"]["errors"]["overlap"]["total"] <= 1e-2
+    assert 2 * overlap.about["diagnostics"]["errors"]["overlap"]["total"] <= 5e-3
 
 
 def test_fixed_knobs_miss_a_tolerance_aloud() -> None:
@@ -182,9 +182,10 @@ def test_wrong_wishes_are_refused(given: dict[str, object], name: str) -> None:
 def test_every_part_of_the_error_is_there() -> None:
     found = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=5e-2)
     parts = [found[f"norm_{part}"] for part in ("stderr", "step_error", "projection_error", "bias_error")]
-    assert all(np.any(part > 0) for part in parts)
+    assert all(np.any(part > 0) for part in (parts[0], parts[1], parts[3]))
     np.testing.assert_allclose(found.curve("norm")[1], np.sqrt(sum(part**2 for part in parts)))
-    assert set(found.about["diagnostics"]["errors"]["norm"]) == {"monte_carlo", "step", "projection", "bias", "total"}
+    split = {"monte_carlo", "step", "projection", "bias", "total", "step_seen"}
+    assert set(found.about["diagnostics"]["errors"]["norm"]) == split
 
 
 def test_larger_marches_leave_less_bias() -> None:
