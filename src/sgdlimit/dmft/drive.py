@@ -45,6 +45,8 @@ class OutOfTime(Exception):
     """The deadline has passed, and a march is not begun."""
 
 
+HELPS = 0.7
+"""Twice as many functions must leave less than this of the projection error, or are not taken."""
 SAFETY = 4.0
 """The coarsest grid, where functions are compared, feels fast changes less than the finest; seen: 1 to 8 times."""
 
@@ -139,14 +141,22 @@ class Marched:
 
 
 def march(job: Job, memories: list[Memory], progress: bool | None) -> Marched:
-    """With the first memory whose projection error is small, or the last."""
+    """With the first memory whose projection error is small, or the one before it where more functions do not help.
+
+    More functions are closer to each other, and a regression on them has more noise of its own.
+    """
     found: Marched | None = None
     for kept in memories:
         before, found = found, _march(replace(job, system=replace(job.system, memory=kept)), progress)
         if before is not None and found.records[0].reason and not before.records[0].reason:
-            return before  # more functions are closer to each other, and rounding may carry them away
-        if found.projection is None or (not _lost_alone(found) and (found.records[0].reason or small(job, found))):
+            return before
+        if found.projection is None:
             break
+        lost, excess = _lost_alone(found), _excess(job, found)
+        if not lost and (found.records[0].reason or excess <= 1.0):
+            break
+        if before is not None and not lost and not _lost_alone(before) and excess > HELPS * _excess(job, before):
+            return before
     assert found is not None
     return found
 
@@ -328,16 +338,17 @@ def _lost_alone(found: Marched) -> bool:
     return bool(found.records[0].reason) and max(ends) > 1.2 * ends[0]
 
 
-def small(job: Job, found: Marched) -> bool:
-    """Whether the projection error is small, against the curve or the Monte Carlo error of one march."""
+def _excess(job: Job, found: Marched) -> float:
+    """The largest projection error over what counts as small: its share of the tolerance, or the Monte Carlo error."""
     assert found.projection is not None
+    most = 0.0
     for name in JUDGED:
         if name != "train_error" and name in found.projection and found.projection[name].size:  # errors jump
             gap = found.projection[name]
             value, error = statistics.over_replicas(found.records[-1].values[name][:, : len(gap)])
-            if not np.all(gap <= np.maximum(error, job.projection * np.max(np.abs(value), initial=1e-30))):
-                return False
-    return True
+            allowed = np.maximum(error, job.projection * np.max(np.abs(value), initial=1e-30))
+            most = max(most, float(np.max(gap / allowed)))
+    return most
 
 
 def _finer(job: Job, repeats: int, levels: list[Level], records: list[Records], alike: bool) -> int:

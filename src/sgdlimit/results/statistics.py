@@ -58,8 +58,8 @@ def variables(name: str, dims: tuple[str, ...], estimate: Estimate) -> dict[str,
     return out
 
 
-STANDS_OUT = 2.5
-"""Standard errors from which on a mean difference is no noise: over the many times of a curve two are passed often."""
+STANDS_OUT = 3.0
+"""Standard errors from which on a mean difference is no noise: at one of many times and entries two are passed often."""
 
 
 def beyond_noise(gap: np.ndarray) -> np.ndarray:
