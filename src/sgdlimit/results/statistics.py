@@ -59,7 +59,7 @@ def variables(name: str, dims: tuple[str, ...], estimate: Estimate) -> dict[str,
 
 
 STANDS_OUT = 3.0
-"""Standard errors from which on a mean difference is no noise: at one of many times and entries two are passed often."""
+"""Standard errors from which a mean difference is no noise: at one of many times or entries two are often passed."""
 
 
 def beyond_noise(gap: np.ndarray) -> np.ndarray:
