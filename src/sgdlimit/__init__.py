@@ -14,10 +14,9 @@ TYPE_CHECKING = False  # as `typing` has it, which takes 10 ms to load
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import design, grid, plot
+    from . import design, grid, plot, references
     from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
     from .comparison import Report, compare
-    from .dmft import plan, references, solve
     from .errors import DivergenceWarning, InputError, Interrupted, SweepWarning, ToleranceWarning, UnreliableWarning
     from .fitting import Fitted, model_of_data, solve_on_data
     from .limits import least_squares, least_squares_on_data, online
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
     from .results import Runs, Solution, load
     from .scaling import fit_exponent
     from .simulation import simulate, simulate_on_data
+    from .solver import plan, solve
     from .sweep import Sweep, best_time, critical_line, plan_sweep, refine, sweep
 
 __all__ = [
@@ -153,11 +153,11 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "errors", "problem", "algorithms", "limits", "dmft", "simulation", "fitting", "results", "scaling", "comparison",
+    "errors", "problem", "algorithms", "limits", "solver", "simulation", "fitting", "results", "scaling", "comparison",
     "sweep",
 )  # fmt: skip
 """Where public names live, in the order in which data walks through the house."""
-_MODULES = {"design": ".design", "grid": ".grid", "plot": ".plot", "references": ".dmft.references"}
+_MODULES = {"design": ".design", "grid": ".grid", "plot": ".plot", "references": ".references"}
 
 
 def __getattr__(name: str) -> "Any":

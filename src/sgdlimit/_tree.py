@@ -8,11 +8,13 @@ Rebuilding a tree inside jax skips `__post_init__`, so that checks run on the us
 import dataclasses
 import sys
 import types
+from collections.abc import Hashable
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
-from ._fingerprint import Snapshot, holds_function
+from ._fingerprint import Same, Snapshot, holds_function
 from .errors import reject
 
 Cls = TypeVar("Cls", bound=type)
@@ -82,3 +84,21 @@ def _seal(value: Any) -> Any:
 
 def _unseal(value: Any) -> Any:
     return value.value if type(value) is Snapshot else value
+
+
+def values_of(tree: Any) -> Hashable:
+    """Everything in a tree of numbers and arrays on the host, as a key."""
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    return structure, tuple((array.shape, array.dtype.str, array.tobytes()) for array in arrays)
+
+
+def shapes_of(tree: Any) -> Hashable:
+    """Structure, shapes and types of a tree, as a key: what of equal shapes can be done in one program."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
+
+
+def identity_of(tree: Any) -> Hashable:
+    """The very arrays of a tree, as a key."""
+    return tuple(Same(leaf) for leaf in jax.tree.leaves(tree))

@@ -6,10 +6,10 @@ import numpy as np
 
 from .algorithms import SGD, SGF
 from .comparison import FALSE_ALARM, Report, compare
-from .dmft import solve
 from .problem import Logistic, Normal, Problem, Ridge, Sign
 from .results import Runs, Solution
 from .simulation import simulate
+from .solver import solve
 
 TEMPERATURES = (0.05, 0.2, 0.5, 1.0, 2.0)
 BATCH_SIZE = 10

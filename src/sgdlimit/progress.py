@@ -49,6 +49,12 @@ class Progress:
             self._phase = name
             self._refresh()
 
+    def more(self, amount: float) -> None:
+        """Further work is to be done."""
+        with self._lock:
+            self._total += amount
+            self._refresh()
+
     def advance(self, amount: float = 1.0) -> None:
         """Some work is done."""
         with self._lock:
@@ -60,7 +66,7 @@ class Progress:
 
     def _refresh(self) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=self._text())
+            self._bar.update(self._task, total=self._total, completed=self._done, description=self._text())
 
     def _appear(self) -> None:
         try:

@@ -61,8 +61,8 @@ def keys(function: Callable[..., Any]) -> tuple[str, ...]:
 
 def theories() -> dict[str, Callable[..., Any]]:
     """What `solve` chooses from."""
-    from ..dmft import solve
     from ..limits import least_squares, online
+    from ..solver import solve
 
     return {"dmft": solve, "least-squares": least_squares, "online": online}
 
@@ -108,7 +108,7 @@ class Specification:
 
 def read(path: Path) -> Specification:
     """Read and check a problem file."""
-    from ..dmft.solver import GONE
+    from ..solver import GONE
 
     path = source("problem file", path, "; `sgdlimit models --example` prints one")
     try:

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..describe import algorithm_from_words, problem_from_words
-from ..dmft import solve
 from ..errors import DivergenceWarning, ToleranceWarning, UnreliableWarning
 from ..results import Result, Runs, Solution
 from ..results.quality import ERROR
 from ..results.variables import TABLE
 from ..simulation import simulate
+from ..solver import solve
 from .view import ROUGH, View
 
 PREVIEW = {"samples": 4096, "replicas": 16, "tol": ROUGH, "max_seconds": 3.0}

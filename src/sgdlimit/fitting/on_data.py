@@ -5,11 +5,11 @@ from typing import Any
 
 from .._vocabulary import elsewhere, words
 from ..algorithms import Algorithm
-from ..dmft import solve
 from ..errors import Interrupted
 from ..limits.on_data import as_matrix
 from ..results import Solution
 from ..results.quality import Quality
+from ..solver import solve
 from .assumptions import heat
 from .model import model_of_data, warn_of_assumptions
 

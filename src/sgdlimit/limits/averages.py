@@ -17,7 +17,6 @@ from scipy.special import ndtri
 from .._fingerprint import Snapshot
 from .._linalg import root, root_of
 from .._random import keys
-from .._together import Layout, meet, shapes_of, stack, unjitted
 from ..problem import Normal, Problem, fields, observables
 from ..problem.laws import EntryLaw
 from ..problem.shift import NOWHERE, Place, Push, moved, push
@@ -156,8 +155,9 @@ def _wrong_sign(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place) -> An
     return wrong @ nodes.weights
 
 
-TIMES_AT_ONCE, NODES_AT_ONCE = 16, 512
-"""Averages are taken in pieces of one size, so that another number of times or points need not compile anew."""
+TIMES_AT_ONCE, NODES_AT_ONCE, NODES_ON_DEVICE = 16, 512, 8192
+"""Averages are taken in pieces of one size, so that another number of times or points need not compile anew; larger
+ones on a GPU, where each call costs more than its points."""
 
 
 @partial(jax.jit, static_argnames="metrics")
@@ -172,58 +172,17 @@ def _some(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place, metrics: Sn
     return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0, 0))(nodes, *moments), (Q, c, at))
 
 
-class Asked(NamedTuple):
-    """What is to be averaged: times by TIMES_AT_ONCE."""
-
-    problem: Problem
-    nodes: Nodes
-    Q: Any
-    c: Any
-    at: Place
-    metrics: Snapshot
-    """As they are now: what they read from outside is compiled in."""
-
-
-@partial(jax.jit, static_argnames=("layout", "spread", "metrics"))
-def _some_of_many(
-    layout: Layout, problems: Any, spread: Layout, nodes: Any, Q: Any, c: Any, at: Place, metrics: Snapshot
-) -> Any:
-    """`_some` for problems side by side, whose points may be the same."""
-
-    def one(problem: Any, nodes: Any, Q: Any, c: Any, at: Place) -> dict[str, Any]:
-        return unjitted(_some)(layout.tree(problem), spread.tree(nodes), Q, c, at, metrics)
-
-    return jax.vmap(one, in_axes=(layout.axes, spread.axes, 0, 0, 0))(problems, nodes, Q, c, at)
-
-
-def _sums(asked: list[Asked]) -> list[dict[str, np.ndarray]]:
-    """Averages over all points at all times, piece by piece; of several problems in one program."""
-    size, metrics = asked[0].nodes.z.shape[1], asked[0].metrics
-    if len(asked) == 1:
-        problem, nodes, *moments, _ = asked[0]
-
-        def some(points: slice, times: slice) -> dict[str, Any]:
-            return _some(problem, nodes.part(points), *jax.tree.map(lambda part: part[times], moments), metrics)
-
-    else:
-        problems, clouds = stack([own.problem for own in asked]), stack([own.nodes for own in asked])
-        together = stack([(own.Q, own.c, own.at) for own in asked], same=False)
-        moments = jax.tree.unflatten(together.layout.structure, together.leaves)
-        structure = clouds.layout.structure
-
-        def some(points: slice, times: slice) -> dict[str, Any]:
-            part = tuple(jax.tree.leaves(jax.tree.unflatten(structure, clouds.leaves).part(points)))
-            own = jax.tree.map(lambda part: part[:, times], moments)
-            return _some_of_many(problems.layout, problems.leaves, clouds.layout, part, *own, metrics)
-
-    pieces = [slice(first, first + NODES_AT_ONCE) for first in range(0, size, NODES_AT_ONCE)]
-    spans = [slice(first, first + TIMES_AT_ONCE) for first in range(0, len(asked[0].Q), TIMES_AT_ONCE)]
-    parts = [[some(piece, span) for piece in pieces] for span in spans]
-    found = {
+def _sums(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place, metrics: Snapshot) -> dict[str, np.ndarray]:
+    """Averages over all points at all times, piece by piece."""
+    many = NODES_AT_ONCE if jax.default_backend() == "cpu" else NODES_ON_DEVICE
+    pieces = [nodes.part(slice(first, first + many)) for first in range(0, nodes.z.shape[1], many)]
+    spans = [slice(first, first + TIMES_AT_ONCE) for first in range(0, len(Q), TIMES_AT_ONCE)]
+    moments = [jax.tree.map(lambda part, here=span: part[here], (Q, c, at)) for span in spans]
+    parts = [[_some(problem, piece, *here, metrics) for piece in pieces] for here in moments]
+    return {
         name: np.concatenate([sum(np.asarray(piece[name], np.float64) for piece in part) for part in parts], axis=-2)
         for name in parts[0][0]
     }
-    return [found] if len(asked) == 1 else [{name: v[i] for name, v in found.items()} for i in range(len(asked))]
 
 
 def observe(
@@ -241,8 +200,8 @@ def observe(
     )
     found = {}
     if count:
-        asked = Asked(problem, nodes, Q, c, at, Snapshot(tuple(metrics)))
-        found = meet(_sums, lambda: (asked.metrics, shapes_of(asked[:-1])), asked)
+        # metrics as they are now: what they read from outside is compiled in
+        found = _sums(problem, nodes, Q, c, at, Snapshot(tuple(metrics)))
         found = {name: values[:count] for name, values in found.items()}
     if observables.sign_of_gaussian(problem) and isinstance(problem.noise, Normal):
         # P(w (w* + z) < 0) for jointly Gaussian w and w* + z; a half where w = 0.

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import tree
 from ..problem import Constant, Mixture, Problem, VectorField, fields
 from ..problem.data import Iid, Table
@@ -98,13 +97,6 @@ def _unseen(pull: Any, slopes: Any, start: Any, reaches: Any) -> Any:
 
     found = jax.lax.map(over, reaches)
     return found[jnp.argmax(jnp.max(jnp.abs(found), axis=(1, 2)))]
-
-
-def _all_slopes(asked: list[Any]) -> list[Any]:
-    """`_slopes` on the host, of many problems in one program."""
-    if len(asked) > 1:
-        return mapped(unjitted(_slopes), asked)
-    return [tuple(np.asarray(part) for part in _slopes(*asked[0]))]
 
 
 def knots_of(moving: list[tuple[str, ScheduleLike]], t_max: float) -> np.ndarray:
@@ -216,8 +208,7 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
         t, s, _ = course(*item, t_max)
         times = np.append(times, t[np.argmax(np.abs(s))])
     with jax.enable_x64(True):
-        asked = problem, w, z, times
-        slopes, stiff = meet(_all_slopes, lambda: ("slopes", shapes_of(asked)), asked)
+        slopes, stiff = (np.asarray(part) for part in _slopes(problem, w, z, times))
     pulls = [_largest(part) for part in (slopes, stiff)]
     if top is None:
         changing = [here for here in pulls[0][1:] if not np.array_equal(here, pulls[0][0])]

@@ -13,7 +13,6 @@ from scipy.special import ndtr
 
 from .. import _shown
 from .._linalg import root_of
-from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
 from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
@@ -286,13 +285,6 @@ def _at_start(problem: Problem, w: Any, z: Any, theta: Any) -> dict[str, Any]:
     return values | {name: jax.vmap(fn)(r, r_star, z) for name, fn in observables.on_samples(problem).items()}
 
 
-def _all_at_start(asked: list[Any]) -> list[dict[str, np.ndarray]]:
-    """`_at_start` on the host, of many problems in one program."""
-    if len(asked) > 1:
-        return mapped(unjitted(_at_start), asked)
-    return [jax.tree.map(np.asarray, _at_start(*asked[0]))]
-
-
 def draws_at_start(problem: Problem, count: int) -> tuple[np.ndarray, np.ndarray]:
     """(w_0, w*) and z of samples, always the same ones, on the host."""
     rng = np.random.default_rng(0)
@@ -368,7 +360,7 @@ def check_start(problem: Problem, z: Any = None) -> Rare:
     theta = _spread(problem.init, jax.random.key(0), 256, problem.width)
     rows, noise = (np.concatenate(part) for part in zip(*parts, strict=True))
     asked = problem, *(np.asarray(part, dtype=np.float32) for part in (rows, noise, theta))
-    all_found = meet(_all_at_start, lambda: ("start", shapes_of(asked)), asked)
+    all_found = jax.tree.map(np.asarray, _at_start(*asked))
     found = {name: v[:count] if np.shape(v)[:1] == (len(rows),) else v for name, v in all_found.items()}
     checked = ("schedule", "labels", "gradient of the loss", "gradient of the penalty", "loss")
     for name in (name for name in checked if name in found):

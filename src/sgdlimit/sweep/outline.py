@@ -70,7 +70,7 @@ def plan_sweep(
 
 def _pilot(task: Task, store: Store | None) -> float:
     """Seconds of one point, beside compiling."""
-    from ..dmft import plan
+    from ..solver import plan
 
     with tasks.quiet():
         plain = {"tol", "variables", "replicas"}

@@ -22,8 +22,8 @@ from .. import _machine as machine
 from .._fingerprint import digest
 from .._version import __version__
 from ..algorithms import Algorithm
-from ..dmft.solver import Numbers, numbers
-from ..dmft.stages import CROWDED
+from ..control.question import Numbers, numbers
+from ..control.stages import CROWDED
 from ..errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning, reject
 from ..problem import Problem
 from ..results import Result
@@ -42,9 +42,9 @@ LETTERS = 32
 
 def function(kind: str) -> Callable[..., Result]:
     """The function that computes a kind."""
-    from ..dmft import solve
     from ..limits import least_squares, online
     from ..simulation import simulate
+    from ..solver import solve
 
     known: dict[str, Callable[..., Result]] = {
         "solve": solve, "least_squares": least_squares, "online": online, "simulate": simulate

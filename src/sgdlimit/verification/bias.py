@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..algorithms import Algorithm
-from ..dmft import solve
 from ..errors import UnreliableWarning
 from ..problem import Problem
 from ..simulation import simulate
+from ..solver import solve
 from .scaling import Scaling
 
 OBSERVED = ("train_error", "test_error", "norm")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..algorithms import Algorithm
-from ..dmft import solve
 from ..problem import Problem
 from ..results import Result
 from ..simulation import simulate
+from ..solver import solve
 from .scaling import Scaling
 from .transport import between_moments, between_points
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..algorithms import SGF
 from ..algorithms.base import drifts, forces, gather
-from ..dmft import solve
 from ..errors import UnreliableWarning
 from ..limits import least_squares
 from ..limits.least_squares import covers
@@ -19,6 +18,7 @@ from ..problem import Problem
 from ..problem.entries import GaussianEntries
 from ..results import Solution
 from ..simulation.trial import build
+from ..solver import solve
 from .scaling import Scaling
 from .transport import between_moments
 

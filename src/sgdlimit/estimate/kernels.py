@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from .memory import Memory
-from .system import Groups
+from ..dmft.memory import Memory
+from ..dmft.system import Groups
 
 KEPT = ("own", "rest", "along", "response", "equal")
 """Records that only serve kernels."""

@@ -1,26 +1,19 @@
-"""What must hold before a march begins: steps, samples, and derivatives that exist."""
+"""What must hold before work begins: steps, samples, values that do not jump."""
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from .. import _machine as machine
-from .._together import shapes_of
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
+from ..dmft.planning import STRIDES
 from ..errors import flag, reject
 from ..limits.curvature import curvature, moving_of, start_samples
 from ..limits.flow import heat_of
 from ..problem import Problem
 from ..problem.jumps import LINES, SIZE, Jump, Jumps, jumps
 from ..problem.schedules import Course, course
-from ..results.checkpoint import Checkpoint
-from .noise import ROLES, ROUNDS, rows_within
-from .planning import STRIDES
-from .system import System
 
 FEWEST_DRAWS = 64
 """Draws of samples, over the whole march of a replica, below which SGD's own noise is not seen."""
@@ -119,78 +112,6 @@ def check_rotated(problem: Problem, linear: bool, draws: bool) -> None:
     if problem.data.rotated and draws:
         why = f"with data={name} weights are known along other directions than their own; leave them out"
         raise reject("snapshots, weight_metrics", "draws of weights", why)
-
-
-class Room(NamedTuple):
-    """Bytes that marches may take: `max_bytes`, or less where the machine has less."""
-
-    begun: float
-    """When the solution was begun. They decide how many samples and replicas go together, which its numbers depend on:
-    one that is carried on elsewhere keeps them."""
-    now: float
-    """Here."""
-
-
-def room_for(max_bytes: float, kept: Checkpoint) -> Room:
-    """What is here, and what was there when the work of a checkpoint was begun."""
-    now = min(max_bytes, machine.memory())
-    return Room(kept.begun_with("max_bytes", now), now)
-
-
-def check_memory(system: System, replicas: int, room: Room) -> None:
-    """Refuse so many replicas at a time where they do not fit."""
-    total = bytes_of(system, replicas)
-    if not (why := machine.lack(total, room.now)):
-        return
-    if total <= room.begun:
-        why += f": the work in the checkpoint was begun with {room.begun:.4g} bytes, and smaller pieces would change it"
-        raise reject("max_bytes", f"{room.now:.4g}", f"{why}; go on with as many, or name a new checkpoint")
-    raise reject("samples", system.samples, f"{why}; take fewer samples, or, where the whole past is kept, fewer steps")
-
-
-def fitting(system: System, wanted: int, room: Room) -> int:
-    """As many samples of one march as are wanted and fit, halved; no fewer than it has."""
-    while wanted > system.samples and bytes_of(replace(system, samples=wanted), 1) > room.begun:
-        wanted //= 2
-    return wanted
-
-
-def at_once(system: System, replicas: int, wanted: int, room: Room) -> int:
-    """Of all replicas, as many in one call as are wanted and fit: one at least, in equal parts."""
-    while wanted > 1 and (replicas % wanted or bytes_of(system, wanted) > room.begun):
-        wanted -= 1
-    return wanted
-
-
-def bytes_of(system: System, replicas: int) -> float:
-    """What a march holds at most: its state, the next one, and products on the way."""
-    shape = shapes_of(system)
-    if shape not in _STATES:
-        _STATES[shape] = _state_bytes(system)
-    return 3.0 * replicas * _STATES[shape]
-
-
-_STATES: dict[Any, float] = {}
-"""Bytes of the state of one replica, by the shapes of its system."""
-
-
-def _state_bytes(system: System) -> float:
-    from . import march
-    from .system import Start
-
-    start = Start(
-        *(jax.ShapeDtypeStruct(shape, system.dtype) for shape in _start_shapes(system)), key=jax.random.key(0)
-    )
-    shapes = jax.eval_shape(lambda own: march.init(system, own), start)
-    further, size = system.shape[0] - 1, jnp.dtype(system.dtype).itemsize
-    on_the_way = further * (system.problem.width + ROLES) * system.samples * size  # vectors and signs of each group
-    return float(sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))) + on_the_way
-
-
-def _start_shapes(system: System) -> list[tuple[int, ...]]:
-    g, m, k, M = system.shape
-    size = m + k + system.groups.unseen.shape[1] + 2
-    return [(size, M), (M,), (k, M), (g, m + k, M), (ROLES, g + ROUNDS, M), (rows_within(system.groups), M)]
 
 
 def check_draws(algorithm: Algorithm, problem: Problem, per_replica: int, times: np.ndarray) -> None:

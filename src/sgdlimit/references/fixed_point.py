@@ -8,7 +8,6 @@ Everything is dense over the K+1 times: rows (j, b) are flattened to P = (K+1)m.
 
 import time as clock
 import warnings
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,26 +16,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ... import grid
-from ..._cache import keep_programs
-from ..._linalg import power, root
-from ...algorithms import Algorithm
-from ...errors import DivergenceWarning, real, reject, whole
-from ...limits.averages import make_nodes, observe
-from ...problem import Iid, Problem, fields, observables
-from ...progress import Progress
-from ...results import Solution, Variable, statistics
-from ...results.provenance import provenance
-from ...results.statistics import Estimate, over_replicas
-from ...results.variables import dims, ordered
-from .. import stages
-from ..checks import check_choices, refuse_kinks
-from ..planning import Steps
-from ..response import Regression
-from ..solver import asked
-from ..system import System
-from ..weight_side import Linear
-from .marched import UNASKED, check_size
+from .. import grid
+from .._cache import keep_programs
+from .._linalg import power, root
+from ..algorithms import Algorithm
+from ..control.checks import check_choices, refuse_kinks
+from ..control.question import Averages, Given, asked, in_each
+from ..control.stages import DEFAULT_SAMPLES
+from ..dmft import planning
+from ..dmft.planning import Steps
+from ..dmft.response import Regression
+from ..dmft.system import System
+from ..dmft.weight_side import Linear
+from ..errors import DivergenceWarning, real, reject, whole
+from ..execute.crew import precise
+from ..limits.averages import make_nodes, observe
+from ..problem import Iid, Problem, fields, observables
+from ..progress import Progress
+from ..results import Solution, Variable, statistics
+from ..results.provenance import provenance
+from ..results.statistics import Estimate, over_replicas
+from ..results.variables import dims, ordered
+from .marched import check_size
 
 CONVERGED = 1e-3
 """Relative change of C_θ at which the iteration stops: below the Monte Carlo error of any sensible M."""
@@ -201,7 +202,7 @@ def fixed_point(
     seed: int = 0,
     replicas: int = 16,
     kernels: bool = False,
-    metrics: Mapping[str, Callable[..., Any]] | None = None,
+    metrics: Averages | None = None,
     damping: float = 0.8,
     iterations: int = 30,
     progress: bool | None = None,
@@ -223,16 +224,14 @@ def fixed_point(
         raise reject("problem", f"data={name}", "the paper's iteration is for iid entries; use sl.solve")
     last = float(grid.resolve(t_max, times)[-1])
     refuse_kinks(problem, last, "sl.references.fixed_point", ("loss", "penalty"))
-    ask = asked(
-        problem, algorithm, t_max, Regression(), dense=True, dt=dt, times=times, samples=samples, seed=seed,
-        replicas=replicas, kernels=False, extrapolate=False, metrics=metrics, dtype="float64", progress=progress,
-        **UNASKED,
-    )  # fmt: skip
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    given = Given(dt=dt, times=times, samples=samples, seed=seed, replicas=replicas, extrapolate=False, metrics=metrics)
+    given["dtype"] = "float64"
+    ask = asked(problem, algorithm, t_max, given, response=Regression(), name="sl.references.fixed_point")
+    with precise():
         steps = ask.steps(0)
         check_size(problem, len(steps.times) - 1, "sl.references.fixed_point")
-        count = stages.in_each(ask.samples or stages.DEFAULT_SAMPLES, ask.replicas)
-        system = replace(ask.system(count, steps), kernels=kernels)
+        count = in_each(ask.samples or DEFAULT_SAMPLES, ask.replicas)
+        system = replace(ask.system(count, steps, planning.dense(steps.times)), kernels=kernels)
         return _iterated(system, steps, ask.seed, ask.replicas, damping, iterations, progress)
 
 

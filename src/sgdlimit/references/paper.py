@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, final
 import jax
 import jax.numpy as jnp
 
-from ...problem import fields
-from ..response import Answer, Local, Response
-from ..system import Start, Step, System
-from ..tangents import slopes
+from ..dmft.response import Answer, Local, Response
+from ..dmft.system import Start, Step, System
+from ..dmft.tangents import slopes
+from ..problem import fields
 
 
 class Processes(NamedTuple):

@@ -1,0 +1,287 @@
+"""All marches of one stage: grids of steps γ, 2γ, 4γ on the same noise, more on the coarsest, two memories."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..dmft import memory, planning
+from ..dmft.memory import Memory, Moments
+from ..dmft.planning import Level
+from ..dmft.system import System
+from ..dmft.work import Records, Work, mean
+from ..estimate import extrapolation, kernels
+from ..estimate.marched import Large, Marched
+from ..execute.crew import Talk, Wanted
+from ..results import metrics, statistics
+from .question import Question
+from .sources import HELPS, JUDGED, MEMORY
+
+WITHIN = 2.0
+"""Total errors in a tolerance."""
+SAFETY = 4.0
+"""The coarsest grid, where functions are compared, feels fast changes less than the finest; seen: 1 to 8 times."""
+
+
+class OutOfTime(Exception):
+    """The deadline has passed, and a march was not begun."""
+
+
+class Effort(NamedTuple):
+    """What one stage does."""
+
+    halvings: int
+    each: int
+    """Samples of one march, a power of two."""
+    repeats: int
+    """Marches of each replica on the coarsest grid; on the finer ones as many as it takes."""
+    large: int = 0
+    """Samples of a march on the coarsest grid alone, or after the first; none: as above."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: the steps that it takes, and how much it does."""
+
+    question: Question
+    effort: Effort
+    deadline: float = math.inf
+    """By `time.perf_counter`: after it no march is begun; one that runs is finished."""
+
+    @property
+    def steps(self) -> planning.Steps:
+        """Of the finest grid."""
+        return self.question.steps(self.effort.halvings)
+
+    def strides(self, steps: planning.Steps) -> tuple[int, ...]:
+        """Fine steps to a step of each grid, from fine to coarse."""
+        ask = self.question
+        return planning.strides(ask.algorithm, float(np.max(np.diff(steps.times))), ask.pace.limit)
+
+
+class Grids(NamedTuple):
+    """The grids of a stage under one memory, and the work of a march on them."""
+
+    question: Question
+    system: System
+    steps: planning.Steps
+    strides: tuple[int, ...]
+    keep: tuple[int, ...]
+    deadline: float
+
+    @property
+    def others(self) -> Moments | None:
+        """Functions beside those of the memory, to be compared with them."""
+        own = self.system.memory
+        return memory.shifted(own) if isinstance(own, Moments) else None
+
+    def level(self, stride: int) -> Level:
+        """One grid as it is marched."""
+        algorithm = self.system.algorithm
+        return planning.level(self.steps.times, stride, self.system.memory, self.system.dtype, algorithm.discrete)
+
+    def work(self, stride: int, turn: int, others: Memory | None = None, keep: tuple[int, ...] = ()) -> Work:
+        """All replicas once on one grid."""
+        ask = self.question
+        drawn = ask.wish.draws or not ask.linear
+        return Work(self.system, self.steps.times, stride, ask.seed, range(ask.replicas), turn, others, keep, drawn)
+
+    def asked(self, works: list[Work]) -> Wanted:
+        """In this order, before the deadline."""
+        return Wanted(works, self.question.place, self.deadline)
+
+
+def climbed(stage: Stage) -> Talk[Marched]:
+    """With the first memory whose projection error is small, or the one before it where more functions do not help.
+
+    More functions are closer to each other, and a regression on them has more noise of its own.
+    """
+    ask, steps, goal = stage.question, stage.steps, stage.question.goal.tol / WITHIN
+    found: Marched | None = None
+    for kept in ask.memories(steps):
+        system = ask.system(stage.effort.each, steps, kept)
+        keep = tuple(int(i) for i in planning.snapshot_steps(steps.times, ask.wish.snapshots))
+        grids = Grids(ask, system, steps, stage.strides(steps), keep, stage.deadline)
+        before, found = found, (yield from _marched(grids, stage.effort))
+        if before is not None and found.diverged and not before.diverged:
+            return before
+        if found.projection is None:
+            break
+        lost, excess = _lost_alone(found), MEMORY.excess(found, goal)
+        if not lost and (found.diverged or excess <= 1.0):
+            break
+        if before is not None and not lost and not _lost_alone(before) and excess > HELPS * MEMORY.excess(before, goal):
+            return before
+    assert found is not None
+    return found
+
+
+def _marched(grids: Grids, effort: Effort) -> Talk[Marched]:
+    """Every replica on all grids; the coarsest once more with other functions; then what more marches there are."""
+    ask, system, others = grids.question, grids.system, grids.others
+    (records, again), compiling = yield from _first(grids, others)
+    starts = ask.place.starts(grids.work(1, 0))
+    strides = grids.strides[: len(records)]
+    levels = [grids.level(stride) for stride in strides]
+    shifted = [again] if again is not None and records[-1].reached else []
+    repeats = 1 if any(part.reason for part in records) else effort.repeats
+    each = ask.place.fitting(system, effort.large or effort.each)
+    alike = each == system.samples
+    finer = _finer(grids, repeats, levels, records, alike) if len(levels) > 1 else repeats
+    paired, first = [[part] for part in records], 1
+    wider = grids._replace(system=replace(system, samples=each), keep=())
+    count = max(1, int(repeats * system.samples / each + 0.5))
+    if finer == repeats > 1 and each > system.samples:  # nothing is left for the coarsest grid alone
+        found, more_compiling = yield from _more(wider, strides, range(1, 2), others)
+        compiling += more_compiling
+        if found:  # the first marches have told what to do, and are few
+            grids, system, first = wider, wider.system, 2
+            paired = [[part] for part in found[0][0]]
+            repeats = finer = count
+            shifted = [found[0][1]] if found[0][1] is not None else []
+    more, more_compiling = yield from _more(grids, strides, range(first, first + finer - 1), others)
+    compiling += more_compiling
+    for parts, again in more:
+        for kept, part in zip(paired, parts, strict=True):
+            kept.append(part)
+        shifted += [again] if again is not None else []
+    means = [mean(parts) for parts in paired]
+    projection = _distance(shifted, paired[-1]) if shifted else None
+    shift, large = {}, Large(0, 0)
+    if repeats > finer:
+        turns = range(finer, finer - (-(repeats - finer) * system.samples // each))
+        more, more_compiling = yield from _more(wider, strides[-1:], turns)
+        compiling += more_compiling
+        coarse = [*(paired[-1] if alike else ()), *(parts[0] for parts, _ in more)]
+        if more:
+            level = mean(coarse).values
+            shift = {name: level[name] - values for name, values in means[-1].values.items()}
+            large = Large(each, len(coarse))
+    return Marched(
+        system, grids.steps, ask.seed, levels, means, shift, projection, starts, len(paired[0]), large, compiling
+    )
+
+
+Both = tuple[list[Records], Records | None]
+"""Of one march of every replica: every grid, from fine to coarse, and the coarsest with other functions."""
+
+
+def _works(grids: Grids, strides: Sequence[int], turn: int, others: Memory | None, keep: bool = False) -> list[Work]:
+    """Of one march of every replica."""
+    works = [grids.work(stride, turn, keep=grids.keep if keep and i == 0 else ()) for i, stride in enumerate(strides)]
+    return works + ([] if others is None else [grids.work(strides[-1], turn, others)])
+
+
+def _first(grids: Grids, others: Memory | None) -> Talk[tuple[Both, float]]:
+    """On all grids; coarse ones that go wrong where the finest does not are left out."""
+    done = yield grids.asked(_works(grids, grids.strides, 0, others, keep=True))
+    found = _begun(done.records)
+    records = found[:1]
+    for part in found[1 : len(grids.strides)]:
+        if part.reason and not records[0].reason:
+            break
+        records.append(part)
+    again = None if others is None else found[-1]
+    if others is not None and len(records) < len(grids.strides):
+        again = _begun((yield grids.asked([grids.work(grids.strides[len(records) - 1], 0, others)])).records)[0]
+    return (_followed(records, grids.strides), again), done.compiling
+
+
+def _more(
+    grids: Grids, strides: Sequence[int], turns: range, others: Memory | None = None
+) -> Talk[tuple[list[Both], float]]:
+    """Further marches of every replica, as many as are sound and in time before the first that is not."""
+    if not turns:
+        return [], 0.0
+    done = yield grids.asked([work for turn in turns for work in _works(grids, strides, turn, others)])
+    size, out = len(strides) + (others is not None), list[Both]()
+    for first in range(0, len(done.records), size):
+        parts = [part for part in done.records[first : first + size] if part is not None]
+        if len(parts) < size or any(part.reason for part in parts[: len(strides)]):
+            break
+        out.append((_followed(parts[: len(strides)], strides), parts[-1] if others is not None else None))
+    return out, done.compiling
+
+
+def _begun(records: Sequence[Records | None]) -> list[Records]:
+    """All of them; it is too late where one was not begun."""
+    if any(part is None for part in records):
+        raise OutOfTime
+    return [part for part in records if part is not None]
+
+
+def _followed(records: list[Records], strides: Sequence[int]) -> list[Records]:
+    """Coarser grids after the finest, where they count what jumps."""
+    return [
+        part if i == 0 else _softly(part, records[0], stride)
+        for i, (part, stride) in enumerate(zip(records, strides, strict=False))
+    ]
+
+
+def _softly(records: Records, finest: Records, stride: int) -> Records:
+    """A zero-one error on a coarser grid: the finest one's, and what the softened error changes. Between grids few
+    samples change sides, and their number is noise."""
+    if metrics.SOFT not in records.values:
+        return records
+    sharp, soft = (finest.values[name][:, ::stride] for name in ("train_error", metrics.SOFT))
+    both = min(records.reached, sharp.shape[1])
+    error = records.values["train_error"].copy()
+    error[:, :both] = sharp[:, :both] + records.values[metrics.SOFT][:, :both] - soft[:, :both]
+    return replace(records, values=records.values | {"train_error": error})
+
+
+def _distance(shifted: list[Records], records: list[Records]) -> dict[str, np.ndarray]:
+    """Mean difference over replicas and marches, beyond what its own noise could make; its largest so far."""
+    count, out = min(part.reached for part in (*shifted, *records)), {}
+    again, usual = ([part.values for part in parts] for parts in (shifted, records))
+    for name in again[0]:
+        if name not in kernels.KEPT:
+            here = [
+                a[name][:, :count].astype(np.float64) - b[name][:, :count] for a, b in zip(again, usual, strict=False)
+            ]
+            gap = statistics.beyond_noise(np.mean(here, axis=0))
+            out[name] = SAFETY * np.maximum.accumulate(gap, axis=0)
+    return out
+
+
+def _lost_alone(found: Marched) -> bool:
+    """Whether the finest grid diverged long before a coarser one: rounding, not the problem."""
+    ends = [level.times[part.reached - 1] if part.reached else 0.0
+            for level, part in zip(found.levels, found.records, strict=True)]  # fmt: skip
+    return found.diverged and max(ends) > 1.2 * ends[0]
+
+
+def _finer(grids: Grids, repeats: int, levels: list[Level], records: list[Records], alike: bool) -> int:
+    """Of `repeats` marches on the coarsest grid, how many go through the finer ones too: least variance times work.
+
+    alike: whether the others are of the same size, so that all tell the level. Where grids follow each other closely,
+    few are enough for their difference; where not, all of them. Of a zero-one error before the coarsest grid's first
+    step the finer marches alone tell (`curves._between`); under a tolerance all recorded times must be known alike.
+    """
+    ask = grids.question
+    if repeats == 1:
+        return 1
+    whole, coarse = sum(len(level.times) for level in levels), len(levels[-1].times)
+    times, at = [level.times for level in levels], np.arange(len(levels[0].times))[:: levels[-1].stride]
+    best, least, shares = repeats, math.inf, {}
+    for name in JUDGED:
+        if name in records[0].values and records[0].values[name].size:  # without a teacher there is no overlap
+            values = [part.values[name].astype(np.float64) for part in records]
+            sharp = extrapolation.limit(values, times, levels[-1].times, at).best
+            rough = values[-1]
+            parts = (np.var(rough, axis=0).mean(), np.var(sharp - rough, axis=0).mean(), np.var(sharp, axis=0).mean())
+            if parts[0] > 0:
+                shares[name] = parts
+                record = grids.steps.record
+                early = record[(record > 0) & (record < levels[-1].stride)]
+                if ask.samples is None and name == "train_error" and metrics.SOFT in records[0].values and len(early):
+                    shares["early"] = 0.0, np.var(values[0][:, early], axis=0).max(), parts[2]
+    for finer in [2**k for k in range(repeats.bit_length()) if 2**k < repeats] + [repeats]:
+        rest = repeats - finer
+        work, telling = finer * whole + rest * coarse, repeats if alike else rest
+        spread = max(((d / finer + v / telling) / s if rest else 1 / finer for v, d, s in shares.values()), default=1.0)
+        if work * spread < least:
+            best, least = finer, work * spread
+    return best

@@ -1,0 +1,212 @@
+"""From what was marched to variables with errors, at the recorded times."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..dmft.work import Records
+from ..problem import Problem
+from ..results import Variable, metrics, statistics
+from ..results.metrics import INTERNAL
+from ..results.statistics import Estimate
+from ..results.variables import TWO_TIME, dims, ordered
+from . import extrapolation, fresh, kernels
+from .errors import Curve
+from .extrapolation import Limit
+from .fresh import Sharing
+from .marched import Marched
+
+
+class Source(Protocol):
+    """Something that makes a curve uncertain."""
+
+    name: str
+    """Of its part among the errors of a curve."""
+    beside: str
+    """Of the variable that stands beside the curve: x_stderr, x_step_error, …."""
+
+    def error(self, curve: Curve) -> np.ndarray | None:
+        """At every time; None where it cannot be told."""
+        ...
+
+    def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
+        """The part of it that its remedy would take away."""
+        ...
+
+
+class Split(NamedTuple):
+    """The largest errors of a curve, relative to its largest value."""
+
+    parts: dict[str, float]
+    """By source."""
+    asks: dict[str, float]
+    """What of each its own remedy takes away, as far as can be told."""
+    total: float
+    """Of all together, at one time."""
+
+    def to_words(self) -> dict[str, float]:
+        """By name, for a file."""
+        return self.parts | {"total": self.total, "step_seen": self.asks["step"]}
+
+
+class Labelled(NamedTuple):
+    """Variables and coordinates, and how large the errors of every curve are."""
+
+    variables: dict[str, Variable]
+    coords: dict[str, np.ndarray]
+    errors: dict[str, Split]
+    scales: dict[str, float]
+    """The size of a curve, where that is not its largest value."""
+
+
+def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: Sharing) -> Labelled:
+    """Every variable with its errors from all sources, at the recorded times that all grids reached."""
+    problem, levels, records = found.system.problem, found.levels, found.records
+    grids = [level.times[: part.reached] for level, part in zip(levels, records, strict=True)]
+    end = min((grid[-1] if len(grid) else -1.0) for grid in grids)
+    at = found.steps.record[found.steps.times[found.steps.record] <= end * (1 + 1e-12)]
+    time = found.steps.times[at]
+    early = (time > 0) & (time < levels[-1].times[:2][-1])  # before the first step of the coarsest grid
+
+    def at_limit(name: str) -> Limit:
+        values = [part.values[name].astype(np.float64) for part in records]
+        if name == "train_error" and extrapolate and metrics.SOFT in records[0].values:
+            soft = records[0].values[metrics.SOFT].astype(np.float64)
+            less = _between(values[0], soft, grids[0], levels[-1].stride) - values[0]
+            for level, part in zip(levels, values, strict=True):  # all of them follow the finest one
+                here = less[:, :: level.stride][:, : part.shape[1]]
+                part[:, : here.shape[1]] += here
+        out = extrapolation.limit(values, grids, time, at)
+        if name not in found.shift:
+            return out
+        # straight, as all that is noise: what one march has too much between two times, another takes off there
+        return out.moved(extrapolation.onto(found.shift[name], grids[-1], time, straight=True))
+
+    aside = (metrics.SOFT, *kernels.KEPT)
+    names = [name for name in records[0].values if name not in aside]
+    limits = (
+        {name: at_limit(name) for name in names} if len(at) else {name: _nothing(records[0], name) for name in names}
+    )
+    if len(at):
+        limits |= fresh.averages(found, limits, shared)
+        limits |= fresh.controlled(found, limits)
+        if found.system.kernels:
+            limits |= _kernels(found, at)
+    scales = _scales(problem, limits)
+    variables: dict[str, Variable] = {}
+    errors: dict[str, Split] = {}
+    for name in ordered(n for n in limits if n not in INTERNAL and n.isidentifier()):
+        if (name in ("overlap", "overlap_by_group") and not problem.k) or (
+            name == "Gamma" and not found.system.kernels
+        ):
+            continue
+        curve = Curve(name, found, limits[name], extrapolate, time, early)
+        scale = scales.get(name) or float(np.max(np.abs(curve.value), initial=1e-30))
+        by_source = {source: source.error(curve) for source in sources}
+        beside: dict[str, Any] = {source.beside: error for source, error in by_source.items()}
+        variables |= statistics.variables(
+            name, dims(name), Estimate(curve.value, **beside, replicas=None if curve.two_time else curve.copies)
+        )
+        if not curve.two_time and curve.value.size:
+            known = {source: error for source, error in by_source.items() if error is not None}
+            total = np.sqrt(sum((error / scale) ** 2 for error in known.values()))
+            errors[name] = Split(
+                {source.name: float(np.max(error / scale)) for source, error in known.items()},
+                {source.name: float(np.max(source.asks(curve, error) / scale)) for source, error in known.items()},
+                float(np.max(total)),
+            )
+    unit = np.arange(problem.width)
+    coords = {"time": time, "student": unit, "student_": unit}
+    if found.system.kernels:
+        coords["earlier"] = time
+    if problem.k:
+        coords["teacher"] = np.arange(problem.k)
+    if "norm_by_group" in variables:
+        coords["group"] = np.arange(found.system.shape[0])
+    return Labelled(variables, coords, errors, scales)
+
+
+def _between(sharp: np.ndarray, soft: np.ndarray, times: np.ndarray, stride: int) -> np.ndarray:
+    """A zero-one error between the times of the coarsest grid, which more marches tell: as the softened error goes.
+
+    There, too, how many samples change sides is noise; before the coarsest grid's first step it is left as it is.
+    """
+    if stride == 1 or len(times) <= stride:
+        return sharp
+    rest = extrapolation.onto((sharp - soft)[:, ::stride], times[::stride], times, straight=True)
+    return np.concatenate([sharp[:, :stride], (soft + rest)[:, stride:]], axis=1)
+
+
+def _nothing(records: Records, name: str) -> Limit:
+    empty = records.values[name][:, :0].astype(np.float64)
+    return Limit(empty, empty, empty)
+
+
+def _scales(problem: Problem, limits: dict[str, Limit]) -> dict[str, float]:
+    """An overlap may vanish by symmetry: its size is that of the product of the two lengths. So may an intercept: its
+    size is that of the pre-activations."""
+    norm = limits["norm"].best
+    if not norm.size:
+        return {}
+    least = {}
+    if problem.k:
+        student = np.sqrt(np.max(np.abs(norm.mean(axis=0))))
+        least["overlap"] = student * np.sqrt(np.max(np.diag(problem.weight_gram())[problem.width :]))
+    if problem.bias:
+        least["intercept"] = np.sqrt(np.max(np.abs(limits["fresh_norm"].best.mean(axis=0))))
+    return {
+        name: float(max(np.max(np.abs(limits[name].best.mean(axis=0))), size, 1e-30)) for name, size in least.items()
+    }
+
+
+def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
+    """At the recorded times, which all grids share."""
+    parts = [
+        kernels.two_time(
+            part.values,
+            found.system.groups,
+            found.system.memory,
+            level.steps.memory,
+            level.steps.dt,
+            at // level.stride,
+        )
+        for level, part in zip(found.levels, found.records, strict=True)
+    ]
+
+    def at_limit(values: list[np.ndarray]) -> Limit:
+        plain = values[0]
+        if len(values) == 1:
+            return Limit(plain, plain, plain)
+        first = 2 * plain - values[1]
+        best = (8 * plain - 6 * values[1] + values[2]) / 3 if len(values) == 3 else first
+        return Limit(best, first if len(values) == 3 else plain, plain)
+
+    return {name: at_limit([part[name] for part in parts]) for name in TWO_TIME}
+
+
+def draws(found: Marched) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
+    """θ, θ*, r, r* and z at the snapshots, all replicas side by side: (snapshot, draw, unit).
+
+    Of the weights as many of every group as its share of the coordinates asks for.
+    """
+    kept = found.records[0].draws
+    if not kept:
+        return {}, {}
+    steps, system = sorted(kept), found.system
+    counts = system.problem.data.table().counts(system.samples)
+    group = np.repeat(np.arange(len(counts)), counts)
+
+    def flat(values: np.ndarray) -> np.ndarray:
+        """(replicas, units, draws) → (replicas × draws, units); of weights (replicas, groups, units, draws)."""
+        values = np.asarray(values, dtype=np.float64)
+        if values.ndim == 4:
+            values = np.moveaxis(values[:, group, :, np.arange(len(group))], 0, -1)
+        moved = np.moveaxis(values, -2, -1)
+        return moved.reshape(-1, moved.shape[-1])
+
+    out = {name: np.stack([flat(kept[i][name]) for i in steps]) for name in ("theta", "r")}
+    if system.problem.k:
+        out |= {name: flat(kept[steps[0]][name]) for name in ("theta_star", "r_star")}
+    out["z"] = np.asarray(kept[steps[0]]["z"], dtype=np.float64).reshape(-1)
+    return {name: Variable(dims(name), values) for name, values in out.items()}, {"snapshot": found.steps.times[steps]}

@@ -1,0 +1,1 @@
+"""Work → records: the one room that knows threads, devices, memory, checkpoints, progress and executors."""

@@ -1,0 +1,460 @@
+"""Work → records: threads of this process, one program for many problems, or an executor of the user's.
+
+A solution is a `Talk`: a generator that yields what is `Wanted` and is sent what was `Done`. `alone` carries one to its
+end, `many` several, whose work is handed out as it comes, or put together by shape where a device has room for it.
+Nothing of a talk waits for another.
+"""
+
+import math
+import os
+import pickle
+import threading
+import time as clock
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+
+from .. import _machine as machine
+from .._tree import shapes_of
+from ..dmft.planning import Level
+from ..dmft.work import Records, Work, joined
+from ..errors import InputError, reject, whole
+from ..progress import Progress
+from .loop import March, Middle, One, Stopped, along
+from .place import Place, Shared, stacked
+from .together import Several
+
+T = TypeVar("T")
+
+MOST = 128
+"""Solutions at a time on a GPU: more do not fill it better."""
+SMALLER = 8
+"""Batches of fewer are filled up to the full size, or to so many times fewer: every size is a program to compile."""
+PATIENCE = 0.2
+"""Seconds after which Ctrl-C is looked for."""
+
+_COMPILED: set[Hashable] = set()
+"""Shapes of marches that this process has compiled, for the record of time spent on it."""
+
+
+class Wanted(NamedTuple):
+    """Work to be done at one place, in this order; nothing of it is begun after a deadline (`time.perf_counter`)."""
+
+    works: list[Work]
+    place: Place
+    deadline: float = math.inf
+
+
+class Done(NamedTuple):
+    """What came out of each piece of work, None where it was too late to begin it; and seconds spent on compiling."""
+
+    records: list[Records | None]
+    compiling: float = 0.0
+
+
+Talk = Generator[Wanted, Done, T]
+"""A solution that says what it wants next, and returns in the end."""
+Answers = Generator[tuple[int, Any], None, None]
+"""The number of what was asked, and its result or what it raised."""
+
+
+@contextmanager
+def precise() -> Iterator[None]:
+    """Small arrays are double precision, and products are not rounded to less than single."""
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        yield
+
+
+def precisely(talk: Talk[T]) -> Talk[T]:
+    """The talk under `precise`, in whichever thread it goes on; not where it waits."""
+    step: Callable[[], Wanted] = partial(next, talk)
+    while True:
+        with precise():
+            try:
+                wanted = step()
+            except StopIteration as end:
+                return end.value
+        try:
+            step = partial(talk.send, (yield wanted))
+        except BaseException as error:
+            step = partial(talk.throw, error)
+
+
+def alone(talk: Talk[T], progress: bool | None = None, executor: Executor | None = None) -> T:
+    """What a talk returns in the end; what goes wrong with its work, Ctrl-C too, is thrown where it waits."""
+    with Progress("solve", 0, progress) as bar:
+        step: Callable[[], Wanted] = partial(next, talk)
+        while True:
+            try:
+                wanted = step()
+            except StopIteration as end:
+                return end.value
+            try:
+                step = partial(talk.send, _done(wanted, bar, executor))
+            except BaseException as error:
+                step = partial(talk.throw, error)
+
+
+# --- one slice of replicas ---
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A slice of a piece of work, at its place."""
+
+    work: Work
+    level: Level
+    place: Place
+    deadline: float
+
+    @property
+    def kept(self) -> bool:
+        return self.place.kept.get(self.work.name) is not None
+
+    @property
+    def shape(self) -> Hashable:
+        """That one compiled program serves."""
+        return jax.tree.structure(self.work.system), len(self.work.replicas)
+
+    def march(self) -> March:
+        """With all that it draws."""
+        return March(self.work.system, self.place.start(self.work), self.level)
+
+    def found(self, records: Records) -> Records:
+        """The same, kept: on file, or in memory, where it serves the next stage."""
+        if self.place.kept.kept or not self.work.system.kernels:
+            self.place.kept.put(self.work.name, records.packed())
+        return records
+
+    def run(self, told: Callable[[int], None], stop: threading.Event) -> Records | None:
+        """Its records, from where they are kept, or by marching; None where it is too late to begin."""
+        if (done := self.place.kept.get(self.work.name)) is not None:
+            told(self.work.steps)
+            return Records.unpacked(done)
+        if stop.is_set():
+            raise Stopped
+        if clock.perf_counter() > self.deadline:
+            return None
+        with precise():
+            self.place.check(self.work)
+            (records,) = along(
+                One(self.march()), len(self.level.times), keep=self.work.keep, stop=stop,
+                told=lambda steps: told(steps * len(self.work.replicas)),
+                middle=Middle(self.place.kept, f"{self.work.name} begun"),
+            )  # fmt: skip
+        return self.found(records)
+
+
+def _slices(wanted: Wanted) -> list[list[_Slice]]:
+    """Of every piece of work, in the order in which they are begun."""
+    with precise():
+        levels = [work.level for work in wanted.works]
+        return [
+            [_Slice(piece, level, wanted.place, wanted.deadline) for piece in wanted.place.cut(work)]
+            for work, level in zip(wanted.works, levels, strict=True)
+        ]
+
+
+def _gathered(slices: list[list[_Slice]], found: Sequence[Records | None], compiling: float = 0.0) -> Done:
+    """Slices of each piece of work side by side."""
+    rest, out = iter(found), list[Records | None]()
+    for own in slices:
+        parts = [next(rest) for _ in own]
+        sound = [part for part in parts if part is not None]
+        out.append(joined(sound) if len(sound) == len(parts) else None)
+    return Done(out, compiling)
+
+
+# --- one solution ---
+
+
+def _done(wanted: Wanted, bar: Progress, executor: Executor | None) -> Done:
+    slices = _slices(wanted)
+    flat = [own for part in slices for own in part]
+    bar.more(sum(work.steps for work in wanted.works))
+
+    def told(steps: int) -> None:
+        bar.phase("")
+        bar.advance(steps)
+
+    if executor is not None:
+        return _gathered(slices, _elsewhere(flat, executor, told))
+    bar.phase("compiling")
+    compiling = _compiled(flat)
+    bar.phase("")
+    return _gathered(slices, _side_by_side(flat, told, wanted.place.workers([own.work for own in flat])), compiling)
+
+
+def _compiled(slices: list[_Slice]) -> float:
+    """Seconds that compiling takes: one step of every new shape, so that it is timed apart."""
+    begin = clock.perf_counter()
+    for own in slices:
+        if own.shape not in _COMPILED and not own.kept and begin <= own.deadline:
+            with precise():
+                own.place.check(own.work)
+                along(One(own.march()), 1, told=lambda steps: None, stop=threading.Event())
+            _COMPILED.add(own.shape)
+    return clock.perf_counter() - begin
+
+
+def _side_by_side(slices: list[_Slice], told: Callable[[int], None], most: int) -> list[Records | None]:
+    """So many at once, in threads: compiled programs on a CPU use several cores badly.
+
+    One that fails, or Ctrl-C, ends the others at their next chunk.
+    """
+    stop = threading.Event()
+    if min(len(slices), most) < 2:
+        return [own.run(told, stop) for own in slices]
+    with ThreadPoolExecutor(most, "sgdlimit") as pool:
+        futures = [pool.submit(own.run, told, stop) for own in slices]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            failed = [future for future in futures if future in done and future.exception() is not None]
+            return [future.result() for future in failed or futures]
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+# --- an executor of the user's ---
+
+
+def chosen(executor: Any) -> Executor | None:
+    """The executor that the user means, None for this process; one that cannot work is refused."""
+    if executor is None:
+        return None
+    if callable(given := getattr(executor, "get_executor", None)):  # a dask Client
+        executor = given()
+    if not isinstance(executor, Executor):
+        why = "it must be None, a concurrent.futures executor, or a dask Client"
+        raise reject("executor", repr(executor), why)
+    context = getattr(executor, "_mp_context", None)
+    if context is not None and context.get_start_method() == "fork":
+        why = "jax does not survive a fork; give mp_context=multiprocessing.get_context('spawn')"
+        raise reject("executor", "a ProcessPoolExecutor that forks", why)
+    return executor
+
+
+def _elsewhere(slices: list[_Slice], executor: Executor, told: Callable[[int], None]) -> list[Records | None]:
+    """By whoever the executor has; what a checkpoint keeps is not done again."""
+    missing = [own for own in slices if not own.kept and clock.perf_counter() <= own.deadline]
+    if missing and type(executor).__module__.startswith(("concurrent.futures.process", "mpi4py")):
+        check_pickles(missing[0].work)
+    futures = {executor.submit(performed, own.work): own for own in missing}
+    try:
+        waiting = set(futures)
+        while waiting:
+            done, waiting = wait(waiting, timeout=PATIENCE, return_when=FIRST_COMPLETED)
+            for future in done:
+                futures[future].place.kept.put(futures[future].work.name, future.result().packed())
+                told(futures[future].work.steps)
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    found = [own.place.kept.get(own.work.name) for own in slices]
+    return [None if arrays is None else Records.unpacked(arrays) for arrays in found]
+
+
+def performed(work: Work) -> Records:
+    """All of a slice, in a process that knows nothing else of the solution."""
+    with precise():
+        march, keep = March(work.system, stacked(work.draws()), work.level), work.keep
+        (records,) = along(
+            One(march), len(march.level.times), keep=keep, told=lambda steps: None, stop=threading.Event()
+        )
+    return records
+
+
+def check_pickles(work: Any) -> None:
+    """Refuse what cannot be sent to processes, which know functions by their names."""
+    try:
+        pickle.dumps(work)
+    except InputError as error:
+        raise InputError(f"{error}; or run in this process (executor=None), or on a dask cluster") from None
+    except Exception as error:
+        why = "processes know functions by name: define them with def at the top level of a module"
+        raise reject("executor", f"{type(error).__name__}: {error}", f"{why}, or run in this process") from None
+
+
+# --- many solutions ---
+
+
+@dataclass
+class _Open:
+    """A talk that is not over, and the work that it waits for."""
+
+    talk: Talk[Any]
+    slices: list[list[_Slice]] = field(default_factory=list)
+    found: dict[int, Records | BaseException | None] = field(default_factory=dict)
+
+    @property
+    def flat(self) -> list[_Slice]:
+        return [own for part in self.slices for own in part]
+
+    def step(self) -> tuple[Wanted | None, Any]:
+        """What it wants next; nothing, and what it returns, at its end."""
+        try:
+            return self._next(), None
+        except StopIteration as end:
+            return None, end.value
+
+    def _next(self) -> Wanted:
+        if not self.slices:
+            return next(self.talk)
+        failed = [part for part in self.found.values() if isinstance(part, BaseException)]
+        if failed:
+            return self.talk.throw(failed[0])
+        parts = [self.found[i] for i in range(len(self.found))]
+        return self.talk.send(_gathered(self.slices, parts))  # pyright: ignore[reportArgumentType]
+
+
+def many(talks: Sequence[Callable[[Shared], Talk[Any]]], most: int | None = None, joint: bool | None = None) -> Answers:
+    """The number and the result of every talk as they come, or what it raised. Each is given values that all share.
+
+    most: at a time. joint: whether marches of equal shape are put together into one program; left out, on all but CPUs,
+    which a single march keeps busy.
+    """
+    joint = jax.default_backend() != "cpu" if joint is None else joint
+    usual = MOST if joint else 1 + machine.cores()
+    most = usual if most is None else whole("most", most, least=1, why="it must be a whole number ≥ 1")
+    for first, last in _waves(len(talks), most if joint else len(talks)):
+        yield from _wave(talks, range(first, last), min(most, last - first), joint)
+
+
+def _waves(count: int, most: int) -> Iterator[tuple[int, int]]:
+    """Equal parts of at most so many."""
+    waves = -(-count // most)
+    yield from pairwise(count * i // waves for i in range(waves + 1)) if count else ()
+
+
+def _wave(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range, most: int, joint: bool) -> Answers:
+    """These talks, so many at a time: every step of a talk, and every slice of its work, is a task of the pool."""
+    shared, stop, rest = Shared(), threading.Event(), iter(numbers)
+    open_, tasks = dict[int, _Open](), dict[Future[Any], tuple[int, int | None]]()
+    pool = ThreadPoolExecutor(min(most, 1 + (os.cpu_count() or 1)), "sgdlimit")
+
+    def silent(steps: int) -> None:
+        """Many solutions have one bar, of their caller's."""
+
+    def step(number: int) -> None:
+        tasks[pool.submit(open_[number].step)] = number, None
+
+    def hand_out(number: int, wanted: Wanted) -> None:
+        own = open_[number]
+        own.slices, own.found = _slices(wanted), {}
+        if not joint:
+            tasks.update({pool.submit(part.run, silent, stop): (number, i) for i, part in enumerate(own.flat)})
+
+    def put(number: int, found: dict[int, Any]) -> None:
+        own = open_[number]
+        own.found |= found
+        if len(own.found) == len(own.flat):
+            step(number)
+
+    try:
+        while True:
+            for number in _some(rest, most - len(open_)):
+                open_[number] = _Open(talks[number](shared))
+                step(number)
+            if not open_:
+                return
+            if not tasks:  # all wait, and their work is put together
+                tasks[pool.submit(_by_shape, {n: own.flat for n, own in open_.items()}, sizes(most), stop)] = -1, None
+            for future in wait(tasks, timeout=PATIENCE, return_when=FIRST_COMPLETED).done:
+                number, i = tasks.pop(future)
+                if number < 0:
+                    for number, found in future.result().items():
+                        put(number, found)
+                elif i is not None:
+                    put(number, {i: future.exception() or future.result()})
+                elif (error := future.exception()) is not None:
+                    del open_[number]
+                    yield number, error
+                else:
+                    wanted, value = future.result()
+                    if wanted is None:
+                        del open_[number]
+                        yield number, value
+                    else:
+                        hand_out(number, wanted)
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _some(numbers: Iterator[int], count: int) -> list[int]:
+    return [number for _, number in zip(range(count), numbers, strict=False)]
+
+
+def sizes(most: int) -> list[int]:
+    """Of batches: the largest, rounded up to three binary digits so that sweeps share programs, and few smaller."""
+    unit = 2 ** max(most.bit_length() - 3, 0)
+    size, found = -(-most // unit) * unit, []
+    while size > 1:
+        found.append(size)
+        size = -(-size // SMALLER)
+    return [1, *reversed(found)]
+
+
+Found = dict[int, dict[int, Any]]
+"""By talk and number of the slice: records, or what went wrong."""
+
+
+def _by_shape(asked: dict[int, list[_Slice]], batches: list[int], stop: threading.Event) -> Found:
+    """All slices that talks wait for, those of equal shape in one program."""
+    found: Found = {number: {} for number in asked}
+    groups: dict[Hashable, list[tuple[int, int, _Slice]]] = defaultdict(list)
+    with precise():
+        for number, slices in asked.items():
+            for i, own in enumerate(slices):
+                apart = own.work.keep or own.work.system.kernels or own.place.kept.kept or own.kept
+                march = None if apart else own.march()
+                key = (number, i) if march is None else (len(own.level.times), shapes_of((*march[:2], own.level.steps)))
+                groups[key].append((number, i, own))
+    for group in groups.values():
+        records = _batches([own for _, _, own in group], batches, stop)
+        for (number, i, _), part in zip(group, records, strict=True):
+            found[number][i] = part
+    return found
+
+
+def _batches(slices: list[_Slice], batches: list[int], stop: threading.Event) -> list[Any]:
+    """Of equal shape: one that fails goes again in smaller batches, so that only those fail who do so alone."""
+    size, out = batches[-1], []
+    for first in range(0, len(slices), size):
+        part = slices[first : first + size]
+        if stop.is_set():
+            raise Stopped
+        try:
+            out += _batch(part, min(b for b in batches if b >= len(part)), stop)
+        except Exception as error:
+            if len(part) == 1:
+                out.append(error)
+                continue
+            if not isinstance(error, MemoryError | jax.errors.JaxRuntimeError):
+                words = f"{len(part)} solutions cannot be computed in one program, fewer are tried: {error!r}"
+                warnings.warn(words, RuntimeWarning, stacklevel=2)
+            out += _batches(part, [b for b in batches if b < len(part)], stop)
+    return out
+
+
+def _batch(slices: list[_Slice], points: int, stop: threading.Event) -> list[Records | None]:
+    """In one program, of so many points."""
+    if len(slices) == 1:
+        return [slices[0].run(lambda steps: None, stop)]
+    if clock.perf_counter() > min(own.deadline for own in slices):
+        return [None] * len(slices)
+    with precise():
+        program = Several([own.march() for own in slices], points)
+        found = along(program, len(slices[0].level.times), marches=len(slices), told=lambda steps: None, stop=stop)
+    return [own.found(records) for own, records in zip(slices, found, strict=True)]

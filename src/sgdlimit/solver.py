@@ -1,0 +1,186 @@
+"""`solve` and `plan`: a question is checked, its work is done, and what came out is judged and told."""
+
+import time as clock
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, TypedDict, Unpack
+
+from ._cache import keep_programs
+from ._vocabulary import elsewhere, words
+from .algorithms import Algorithm
+from .control import stages
+from .control.outcome import LEVEL, finished
+from .control.question import DEFAULT_TOLERANCE, Averages, Given, asked
+from .control.stages import Forecast
+from .execute.crew import Answers, Talk, alone, chosen, many, precisely
+from .execute.place import Shared
+from .problem import DataLaw, Problem
+from .problem.data import warn_of_rank
+from .progress import Progress
+from .results import Solution
+
+GONE = {
+    "response": "all tangents of every sample are taken by sl.references.tangents, the paper's ρ_ℓ, D_ℓ and D_r by "
+    "sl.references.processes; leave it out",
+    "memory": "take functions=n for n functions of the past, or sl.references.tangents, which keeps all of it",
+    "method": "the march is the one method here; for the paper's damped iteration take sl.references.fixed_point",
+} | words("damping iterations", "it belongs to the paper's damped iteration; take sl.references.fixed_point")
+"""Words that `solve` once took, each with what to do instead."""
+
+
+class Further(TypedDict, total=False):
+    """What `solve` can be told beside its usual arguments."""
+
+    max_bytes: float | None
+    extrapolate: bool | None
+    kernels: bool
+    snapshots: Any
+    metrics: Averages | None
+    weight_metrics: Averages | None
+    test_data: DataLaw | None
+    dtype: str
+
+
+@elsewhere(GONE)
+def solve(
+    problem: Problem,
+    algorithm: Algorithm,
+    t_max: float | None = None,
+    *,
+    tol: float | None = None,
+    variables: str | Sequence[str] | None = None,
+    times: Any = None,
+    dt: float | None = None,
+    samples: int | None = None,
+    replicas: int = 16,
+    functions: int | None = None,
+    seed: int = 0,
+    max_seconds: float | None = None,
+    checkpoint: Any = None,
+    executor: Executor | None = None,
+    progress: bool | None = None,
+    **further: Unpack[Further],
+) -> Solution:
+    """Learning curves in the limit n, d → ∞ at finite δ, for any loss, penalty, width and algorithm (DMFT).
+
+    The equations are `eq:dmft_informal`, discretised as `eq:dmft_informal_disc`. Every x has its errors beside it:
+    `x_stderr` (Monte Carlo), `x_step_error` (time step), `x_projection_error` (memory), `x_bias_error` (finite
+    samples); `solution.curve(x)` adds them up.
+
+    tol: how well every curve shall be known, relative to its largest value (1e-2): steps, samples and memory are chosen
+        so that twice the total error is below it. `status` is then 'complete', or 'tolerance missed', with the reason.
+    variables: names of the curves that must meet it; left out, losses, errors, overlap and norm.
+    max_seconds, max_bytes: of work (the first, smallest stage is always finished) and of memory; where time is up the
+        best result so far comes back, with status 'budget'.
+
+    Ctrl-C after the first stage raises `sl.Interrupted`, a KeyboardInterrupt whose `result` is the best so far.
+
+    checkpoint: a file that keeps finished work; called again after a kill, the result is the same to the last bit. It
+        stays when all is done, and is refused by a call that asks for anything else, or has another number of devices.
+        max_seconds may differ, and max_bytes: sizes stay as they were first chosen, or are refused where they no longer
+        fit.
+
+    What follows need not be given. Where dt or samples are, they stay as they are, and nothing is promised unless tol
+    is named too.
+
+    t_max, dt: steps of at most dt. times: when to record; spaced wider and wider (`sl.grid.geometric`), steps grow
+        along where their error allows it.
+    samples: of the effective process on the coarsest grid, over all replicas (rounded up to powers of two, at least 256
+        in each march).
+    replicas: independent solutions; their spread is the standard error.
+    extrapolate: by default the values are the limit of small steps, from grids of steps dt, 2dt and 4dt on the same
+        noise; False: those of dt, with the step error that the coarser grids show. Algorithms whose step is real have
+        none.
+    functions: of the past, exponentials mostly, by which it is remembered; left out, as many as keep the projection
+        error small: those that the problem seems to need, then twice and four times as many.
+    kernels: also return C_theta, R_theta, R_ell and Gamma, from the tangents of every sample: the force must have a
+        derivative, and the march takes longer. snapshots: times at which draws of θ and r are returned.
+    metrics: further averages by name, ψ(r, r_star, z): `train_name`, `test_name`. weight_metrics: ψ(theta, theta_star).
+    test_data: law of the samples of a test, where it is another than `problem.data`: the same groups of coordinates
+        with other variances (covariate shift).
+    dtype: of the samples; small arrays are double precision.
+    executor: a `concurrent.futures` executor or a dask Client, which marches slices of the replicas in other processes
+        or on other machines; the curves are the same. Left out, threads of this process do it.
+
+    What the solver is tested against is in `sl.references`.
+    """
+    begin = clock.perf_counter()
+    keep_programs()
+    _check_words(further)
+    given = Given(
+        tol=tol, variables=variables, times=times, dt=dt, samples=samples, replicas=replicas, functions=functions,
+        seed=seed, max_seconds=max_seconds, checkpoint=checkpoint, **further,
+    )  # fmt: skip
+    hands = chosen(executor)
+    question = asked(problem, algorithm, t_max, given)
+    warn_of_rank(problem.data, problem.data.levels, LEVEL)
+    with question.place.kept.keeping():
+        outcome = alone(precisely(stages.solve(question)), progress, hands)
+    return finished(question, outcome, begin, "DMFT", **_said(further))
+
+
+def _check_words(given: Mapping[str, Any], known: type = Further) -> None:
+    """As Python does with a word that a function does not have."""
+    for name in given.keys() - known.__annotations__.keys():
+        raise TypeError(f"solve() got an unexpected keyword argument {name!r}")
+
+
+def _said(further: Further) -> dict[str, Any]:
+    """What of it a result tells among its options."""
+    return {name: value for name, value in further.items() if name == "test_data" and value is not None}
+
+
+def solving(problem: Problem, algorithm: Algorithm, shared: Shared, **options: Any) -> Talk[Solution]:
+    """`solve` as a talk, for who carries several of them on at once (`execute.crew.many`)."""
+    begin, t_max = clock.perf_counter(), options.pop("t_max", None)
+    options.pop("progress", None)
+    _check_words(options, Given)
+    keep_programs()
+    question = asked(problem, algorithm, t_max, Given(**options), shared=shared)
+    outcome = yield from precisely(stages.solve(question))
+    return finished(question, outcome, begin, "DMFT", **_said(Further(**options)))
+
+
+Call = tuple[Problem, Algorithm, dict[str, Any]]
+"""Problem, algorithm, and the other arguments of `solve`."""
+
+
+def solve_many(
+    calls: Sequence[Call], most: int | None = None, *, joint: bool | None = None, progress: bool | None = None
+) -> Answers:
+    """The number and the solution of every call, as they come, or what it raised.
+
+    On a GPU, marches of problems of equal shape are one program, as many at a time as memory allows. On a CPU, which a
+    single march keeps busy, solutions share draws and fill the cores; each is that of the single call, to the last bit.
+
+    most: at a time. joint: whether marches are put together into one program; left out, on all but CPUs.
+    """
+
+    def one(call: Call, shared: Shared) -> Talk[Solution]:
+        problem, algorithm, options = call
+        return solving(problem, algorithm, shared, **options)
+
+    with Progress("solve", len(calls), progress) as bar:
+        for found in many([partial(one, call) for call in calls], most, joint):
+            bar.advance()
+            yield found
+
+
+def plan(
+    problem: Problem,
+    algorithm: Algorithm,
+    t_max: float | None = None,
+    *,
+    tol: float = DEFAULT_TOLERANCE,
+    variables: Any = None,
+    times: Any = None,
+    seed: int = 0,
+    replicas: int = 16,
+    progress: bool | None = None,
+) -> Forecast:
+    """What `solve` will take to know every curve to `tol`: its first, smallest stage is run, and tells the rest."""
+    keep_programs()
+    given = Given(tol=tol, variables=variables, times=times, seed=seed, replicas=replicas)
+    question = asked(problem, algorithm, t_max, given)
+    return alone(precisely(stages.foresee(question)), progress)
