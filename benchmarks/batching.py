@@ -19,9 +19,10 @@ import jax
 import numpy as np
 
 import sgdlimit as sl
-from sgdlimit.dmft import march, memory, noise, planning, run
+from sgdlimit.dmft import march, memory, noise, planning
 from sgdlimit.dmft.assemble import assemble
-from sgdlimit.dmft.batching import solve_many
+from sgdlimit.execute.place import stacked
+from sgdlimit.solver import solve_many
 
 CURVES = ("train_loss", "test_loss", "train_error", "test_error", "overlap", "norm")
 MODES = {"8192 samples": {"samples": 8192}, "tol = 1e-2": {"tol": 1e-2}}
@@ -111,7 +112,7 @@ def roofline() -> None:
     one = problem(2.0)
     system = assemble(one, sl.SGD(0.2), 512, kept)
     level = planning.level(np.linspace(0.0, 10.0, 201), 1, kept, "float32")
-    start = run.stack([noise.draw(one, system.groups, 512, i, "float32", weights=False) for i in range(count)])
+    start = stacked([noise.draw(one, system.groups, 512, i, "float32", weights=False) for i in range(count)])
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         state = march.begin(system, start)
         here = jax.tree.map(lambda part: part[0], level.steps)

@@ -7,23 +7,22 @@
 Logistic regression, δ = 2, λ = 0.01, τ = 0.2, t = 10, γ = 0.05, 8192 samples in 16 replicas: the paper's setting.
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
 import sgdlimit as sl
-from sgdlimit._machine import cores
-from sgdlimit._together import side_by_side
-from sgdlimit.dmft import march, memory, noise, planning, run
+from sgdlimit.dmft import march, memory
 from sgdlimit.dmft.assemble import assemble
-from sgdlimit.progress import Progress
-from sgdlimit.results.checkpoint import Checkpoint
+from sgdlimit.dmft.work import Work
+from sgdlimit.execute.crew import Talk, Wanted, alone, precisely
+from sgdlimit.execute.place import Place, Room, Shared
 
 PROBLEM = sl.Problem(
     loss=sl.Logistic(), labels=sl.Sign(), penalty=sl.Ridge(0.01), sample_ratio=2.0,
@@ -38,16 +37,14 @@ def one_march(problem: sl.Problem, algorithm: Any, t_max: float, dt: float, samp
     times = np.linspace(0.0, t_max, round(t_max / dt) + 1)
     kept = memory.Moments(memory.ladder(t_max, dt))
     system = assemble(problem, algorithm, samples // REPLICAS, kept)
-    level = planning.level(times, 1, kept, "float32")
-    draws = [noise.draw(problem, system.groups, system.samples, i, "float32", weights=False) for i in range(REPLICAS)]
-    size = planning.tile(system, REPLICAS)
-    starts = [jax.device_put(run.stack(draws[i : i + size])) for i in range(0, REPLICAS, size)]
-    none = np.zeros(0, dtype=int)
+    work, shared = Work(system, times, 1, 0, range(REPLICAS)), Shared()
+
+    def asked() -> Talk[Any]:
+        done = yield Wanted([work], Place(Room(math.inf, math.inf), shared=shared))
+        return done.records[0]
 
     def go() -> Any:
-        with jax.enable_x64(True), jax.default_matmul_precision("highest"), Progress("", 1.0, False) as bar:
-            tasks = [partial(run.along, system, start, level, none, bar, Checkpoint(None, {}), "") for start in starts]
-            return run.joined(side_by_side(tasks, cores()))
+        return alone(precisely(asked()), progress=False)
 
     return go
 

@@ -14,7 +14,7 @@ import sgdlimit as sl
 from sgdlimit import describe
 from sgdlimit.algorithms.minibatch import FLOYD_LIMIT, in_random_order, without_replacement
 from sgdlimit.cli.specification import list_models, read
-from sgdlimit.dmft.checks import check_draws
+from sgdlimit.control.checks import check_draws
 
 GROWING = sl.Schedule(lambda t: jnp.minimum(1.0, 0.2 + 0.3 * t))
 HALF = sl.Schedule(lambda t: 0.5)

@@ -10,8 +10,8 @@ from problems import CURVES, square
 
 import sgdlimit as sl
 from sgdlimit.algorithms import SGD
+from sgdlimit.control.checks import look
 from sgdlimit.dmft import planning
-from sgdlimit.dmft.checks import look
 from sgdlimit.dmft.noise import STRIDES
 from sgdlimit.limits.curvature import knots_of, moving_of
 from sgdlimit.problem import fields

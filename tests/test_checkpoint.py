@@ -11,7 +11,10 @@ import pytest
 from problems import logistic, square
 
 import sgdlimit as sl
-from sgdlimit.dmft import checks, drive, march, memory
+from sgdlimit.dmft import march, memory
+from sgdlimit.dmft.assemble import assemble
+from sgdlimit.dmft.work import Work
+from sgdlimit.execute.place import Place, Room, bytes_of
 from sgdlimit.results import checkpoint
 from sgdlimit.simulation import execute
 
@@ -102,19 +105,21 @@ class Sized:
         self.samples, self.unit = samples, 0.0
         self.chosen, self.otherwise = set(), set()
         """Samples, or replicas of one call; and what would be chosen in all the memory of the world."""
-        endless = checks.Room(np.inf, np.inf)
+        cut, fitting, endless = Place.cut, Place.fitting, Room(np.inf, np.inf)
 
-        def watched(choose):
-            def seen(system, *given):
-                self.unit = self.unit or checks.bytes_of(system, 1)
-                self.chosen.add((choose.__name__, choose(system, *given)))
-                self.otherwise.add((choose.__name__, choose(system, *given[:-1], endless)))
-                return choose(system, *given)
+        def cut_watched(here, work):
+            self.unit = self.unit or bytes_of(work.system, 1)
+            for seen, place in ((self.chosen, here), (self.otherwise, replace(here, room=endless))):
+                seen.add(("replicas", len(cut(place, work)[0].replicas)))
+            return cut(here, work)
 
-            return seen
+        def fitting_watched(here, *given):
+            for seen, place in ((self.chosen, here), (self.otherwise, replace(here, room=endless))):
+                seen.add(("samples", fitting(place, *given)))
+            return fitting(here, *given)
 
-        for choose in (checks.at_once, checks.fitting):
-            monkeypatch.setattr(drive, choose.__name__, watched(choose))
+        monkeypatch.setattr(Place, "cut", cut_watched)
+        monkeypatch.setattr(Place, "fitting", fitting_watched)
         with pytest.raises(sl.InputError, match="samples"):
             sl.solve(square(), sl.SGF(0.3), **MARCHES, samples=samples, max_bytes=1.0)
 
@@ -158,11 +163,11 @@ def test_solve_refuses_memory_that_it_was_not_begun_with(eager, monkeypatch, tmp
 
 def test_another_march_has_another_name():
     times, few = np.linspace(0.0, 1.0, 9), memory.Moments((1.0, 2.0))
-    piece = drive.Piece(times.tobytes(), 1, few, few, 1024, 0, range(4))
+    system = assemble(square(), sl.SGF(0.3), 1024, few)
+    piece, more = Work(system, times, 1, 0, range(4)), memory.Moments((1.0, 2.1))
     others = [
-        {"times": (times * 1.001).tobytes()}, {"stride": 2}, {"memory": memory.Moments((1.0, 2.1))},
-        {"functions": memory.Moments((1.0, 2.1))}, {"samples": 2048}, {"turn": 1}, {"replicas": range(2)},
-        {"replicas": range(4, 8)},
+        {"times": times * 1.001}, {"stride": 2}, {"system": replace(system, memory=more)}, {"functions": more},
+        {"system": replace(system, samples=2048)}, {"turn": 1}, {"replicas": range(2)}, {"replicas": range(4, 8)},
     ]  # fmt: skip
     assert piece.name == replace(piece).name
     assert len({piece.name, *(replace(piece, **change).name for change in others)}) == 1 + len(others)

@@ -1,6 +1,5 @@
 """The command line, as a user types it: files, overwriting, errors with exit status 2, interruption."""
 
-import inspect
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sgdlimit as sl
+from sgdlimit._vocabulary import parameters_of
 from sgdlimit.cli import specification
 from sgdlimit.cli.app import app
 from sgdlimit.results import Variable
@@ -321,7 +321,7 @@ def test_a_table_of_a_run_may_say_whatever_the_functions_take():
     """Except objects of Python: what is added to a signature is not forgotten here."""
     known = specification.run_keys()
     for function in (sl.solve, sl.least_squares, sl.online, sl.simulate):
-        assert set(inspect.signature(function).parameters) - set(known) <= set(specification.OBJECTS)
+        assert set(parameters_of(function)) - set(known) <= set(specification.OBJECTS)
 
 
 @pytest.mark.parametrize(

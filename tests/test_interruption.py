@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sgdlimit as sl
-from sgdlimit.dmft import stages
+from sgdlimit.control import stages
 from sgdlimit.simulation import execute
 
 ALGORITHM = sl.SGF(0.4)
@@ -122,7 +122,7 @@ SIGNAL = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from sgdlimit.cli import main
-from sgdlimit.dmft import stages
+from sgdlimit.control import stages
 from sgdlimit.results import storage
 from sgdlimit.simulation import loop
 

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 import sgdlimit as sl
 from sgdlimit.comparison import FALSE_ALARM
-from sgdlimit.dmft.checks import look
+from sgdlimit.control.checks import look
 from sgdlimit.dmft.integrator import Implicit
 from sgdlimit.limits.curvature import curvature, start_samples
 from sgdlimit.problem.activations import ACTIVATIONS

@@ -14,12 +14,13 @@ from scipy import stats
 import sgdlimit as sl
 from sgdlimit import _random
 from sgdlimit.algorithms.minibatch import poisson
-from sgdlimit.dmft import data_side, extrapolation, march, memory, noise, planning
+from sgdlimit.dmft import data_side, march, memory, noise, planning
 from sgdlimit.dmft.assemble import assemble
 from sgdlimit.dmft.integrator import Explicit, Implicit
 from sgdlimit.dmft.memory import Dense, Moments
 from sgdlimit.dmft.system import groups_of
 from sgdlimit.dmft.tangents import Tangents
+from sgdlimit.estimate import extrapolation
 from sgdlimit.limits.spectrum import marchenko_pastur
 from sgdlimit.problem import fields
 
@@ -598,7 +599,6 @@ def test_poisson_numbers_follow_the_poisson_law(rate):
 @pytest.mark.parametrize("count", [2, 3, 4, 40])
 def test_what_is_carried_between_times_is_monotone_cubic(count: int) -> None:
     from scipy.interpolate import PchipInterpolator
-
     from sgdlimit.dmft.extrapolation import onto
 
     rng = np.random.default_rng(count)

@@ -60,7 +60,6 @@ def test_rooms_import_only_from_rooms_above():
         "_version",
         "_shown",
         "_fingerprint",
-        "_together",
         "_tree",
         "_cache",
         "_linalg",
@@ -76,6 +75,11 @@ def test_rooms_import_only_from_rooms_above():
         "clock",
         "limits",
         "dmft",
+        "execute",
+        "estimate",
+        "control",
+        "solver",
+        "references",
         "fitting",
     ]
     order += [

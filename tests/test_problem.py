@@ -292,7 +292,7 @@ def test_problems_pickle_by_the_names_of_their_functions():
 
 @pytest.mark.parametrize(("scale", "place"), [(1.0, 50.0), (1e4, 2e5), (1e-3, 2e-4)])
 def test_jumps_are_looked_for_where_pre_activations_reach(scale, place):
-    from sgdlimit.dmft.checks import look
+    from sgdlimit.control.checks import look
 
     jump = sl.Loss(lambda r, y: 0.5 * (r - y) ** 2 + 0.01 * scale**2 * (r > place))
     problem = sl.Problem(**(GOOD | {"loss": jump, "teacher": sl.Normal(scale)}))

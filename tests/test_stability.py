@@ -16,12 +16,13 @@ import typer
 import yaml
 
 import sgdlimit as sl
+from sgdlimit._vocabulary import parameters_of
 from sgdlimit.cli.app import app
 from sgdlimit.cli.specification import run_keys
 from sgdlimit.dmft import curves
-from sgdlimit.dmft.batching import solve_many
 from sgdlimit.results.quality import Status
 from sgdlimit.results.variables import BESIDE, TABLE
+from sgdlimit.solver import solve_many
 
 ROOT = Path(__file__).parent.parent
 RELEASE = ROOT / "tests" / "data" / "public.txt"
@@ -34,7 +35,7 @@ PLACED = (TAKEN.POSITIONAL_ONLY, TAKEN.POSITIONAL_OR_KEYWORD, TAKEN.VAR_POSITION
 def spoken(function) -> str:
     """'a b? | c?': arguments by place, those by name after the bar, a question mark where they may be left out."""
     words = {True: [], False: []}
-    for name, taken in inspect.signature(function).parameters.items():
+    for name, taken in parameters_of(function).items():
         optional = taken.default is not TAKEN.empty or taken.kind in (TAKEN.VAR_POSITIONAL, TAKEN.VAR_KEYWORD)
         if name != "self":
             words[taken.kind in PLACED].append(name + "?" * optional)
@@ -65,7 +66,7 @@ def surface() -> dict[str, str]:
             found |= {f"{name}.{part}": spoken(value) if callable(value) else "" for part, value in own.items()}
         else:
             found[name] = spoken(what) if callable(what) else ""
-    found |= {"dmft.curves": spoken(curves), "dmft.batching.solve_many": spoken(solve_many)}
+    found |= {"dmft.curves": spoken(curves), "solver.solve_many": spoken(solve_many)}
     found |= {f"variable {name}": " ".join(entry.dims) for name, entry in TABLE.items()}
     found |= {f"beside {ending}": "" for ending in BESIDE}
     found |= {f"status {word}": "" for word in Status}

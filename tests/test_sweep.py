@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import sgdlimit as sl
 from sgdlimit.cli.app import app
-from sgdlimit.dmft import drive
+from sgdlimit.control import stages
 from sgdlimit.results import files
 from sgdlimit.results.variables import COMPARABLE
 from sgdlimit.sweep import engines, store, tasks
@@ -285,7 +285,7 @@ def test_points_survive_ctrl_c_and_the_message_says_how_to_go_on(ridge, tmp_path
 
 def test_a_point_that_others_left_no_memory_for_is_computed_again(ridge, tmp_path, monkeypatch):
     """The best so far is shown, and not kept: with the memory that others held then it comes out otherwise."""
-    march, done = drive.march, []
+    march, done = stages.climbed, []
     call = {"over": {"temperature": [0.3]}, "t_max": 1.0, "tol": 1e-2, "replicas": 4, "store": tmp_path / "s"}
 
     def crowded(*given):
@@ -295,7 +295,7 @@ def test_a_point_that_others_left_no_memory_for_is_computed_again(ridge, tmp_pat
         return march(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(drive, "march", crowded)
+        patch.setattr(stages, "climbed", crowded)
         assert sl.sweep(ridge, SGF, **call).dataset["status"].item() == "budget"
     found = sl.sweep(ridge, SGF, **call)
     assert found.dataset["status"].item() == "complete"

@@ -106,7 +106,7 @@ def test_fields_of_one_part_are_set_together():
     ],
 )
 def test_wrong_axes_are_refused_by_name_before_any_work(ridge, over, words, monkeypatch):
-    monkeypatch.setattr("sgdlimit.dmft.stages.solve", lambda ask: pytest.fail("work began"))
+    monkeypatch.setattr("sgdlimit.control.stages.solve", lambda ask: pytest.fail("work began"))
     times = {} if "t_max" in over else {"t_max": 1.0}
     with pytest.raises(sl.InputError) as error:
         sl.sweep(ridge, sl.SGD(0.3, 2), over=over, **times)

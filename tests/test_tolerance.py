@@ -13,7 +13,8 @@ import pytest
 from problems import logistic
 
 import sgdlimit as sl
-from sgdlimit.dmft import drive, stages
+from sgdlimit.control import stages
+from sgdlimit.control.marches import Effort
 
 RIDGE = sl.Problem(
     loss=sl.Square(), penalty=sl.Ridge(0.1), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5)
@@ -82,18 +83,18 @@ def test_a_device_that_is_not_busy_takes_samples_along(
 ) -> None:
     """Sixteen times the samples take sixteen times as long where a machine is busy, and what is cut to fit, fits."""
     monkeypatch.setattr(stages.machine, "idle", lambda: idle)
-    work = stages.Work(0, 1024, 1)
-    job: Any = SimpleNamespace(strides=(1, 2, 4), replicas=16)
-    found: Any = SimpleNamespace(repeats=1, system=SimpleNamespace(samples=1024), samples=1024)
+    question: Any = SimpleNamespace(replicas=16)
+    stage: Any = SimpleNamespace(effort=Effort(0, 1024, 1), question=question, strides=lambda steps: (1, 2, 4))
+    found: Any = SimpleNamespace(repeats=1, system=SimpleNamespace(samples=1024), samples=1024, steps=None)
     none: Any = None
-    stage = stages.Stage(work, job, found, none, 1.0)
-    large = stages.Work(0, 1024, 16, 16384)
-    assert least <= stages.seconds_of(large, stage) <= most
-    endless = stages.Work(1, 1024, 2**16, 16384)
-    cut = stages._within(endless, stage, 40.0)
+    reached = stages.Reached(stage, found, none, 1.0)
+    large = Effort(0, 1024, 16, 16384)
+    assert least <= stages.seconds_of(large, reached) <= most
+    endless = Effort(1, 1024, 2**16, 16384)
+    cut = stages._within(endless, reached, 40.0)
     assert cut is not None
     longer = cut._replace(repeats=cut.repeats + 1)
-    assert stages.seconds_of(cut, stage) <= 32.0 < stages.seconds_of(longer, stage)
+    assert stages.seconds_of(cut, reached) <= 32.0 < stages.seconds_of(longer, reached)
 
 
 def test_short_memory_takes_replicas_apart() -> None:
@@ -107,9 +108,9 @@ def test_large_work_is_begun_with_a_part_of_it(monkeypatch: pytest.MonkeyPatch) 
     """What a first small stage tells of a hot problem is uncertain: nothing is made a hundred times larger at once."""
     made, one_stage = [], stages.one_stage
 
-    def seen(ask: Any, work: Any, *more: Any) -> Any:
-        made.append(work)
-        return one_stage(ask, work, *more)
+    def seen(stage: Any) -> Any:
+        made.append(stage.effort)
+        return one_stage(stage)
 
     monkeypatch.setattr(stages, "one_stage", seen)
     hot = replace(RIDGE, penalty=sl.NoPenalty(), sample_ratio=1.2)
@@ -126,7 +127,7 @@ def test_large_work_is_begun_with_a_part_of_it(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("after", [0, 1])
 def test_memory_that_others_hold(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device says so only when it is asked for: the best so far, or a word that names the remedy."""
-    march, done = drive.march, []
+    march, done = stages.climbed, []
 
     def crowded(*given: Any) -> Any:
         if len(done) == after:
@@ -134,7 +135,7 @@ def test_memory_that_others_hold(after: int, monkeypatch: pytest.MonkeyPatch) ->
         done.append(given)
         return march(*given)
 
-    monkeypatch.setattr(drive, "march", crowded)
+    monkeypatch.setattr(stages, "climbed", crowded)
     ask = partial(sl.solve, RIDGE, sl.SGD(0.3), t_max=2.0, tol=2e-3)
     if not after:
         with pytest.raises(sl.InputError, match="max_bytes"):

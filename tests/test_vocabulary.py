@@ -1,12 +1,11 @@
 """One vocabulary: a word means the same in every function that takes it, and the others say who does."""
 
-import inspect
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sgdlimit as sl
+from sgdlimit._vocabulary import parameters_of
 
 ALGORITHM = sl.SGF(0.3)
 WORDS = {
@@ -60,7 +59,7 @@ FOREIGN = {"snapshots": [0.5], "dtype": "float64", "metrics": {}, "weight_metric
 @pytest.mark.parametrize("word", FOREIGN)
 def test_a_word_of_another_function_is_refused_with_the_remedy(name, word, ridge):
     function, value = getattr(sl, name), FOREIGN[word]
-    if word in inspect.signature(function).parameters:
+    if word in parameters_of(function):
         assert function(ridge, ALGORITHM, 0.5, **WORDS[name] | {word: value}).success
         return
     with pytest.raises(sl.InputError, match=rf"^{word}: .*sl\.{name} does not take it: .*(take|leave|fall)"):

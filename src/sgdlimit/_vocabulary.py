@@ -1,8 +1,10 @@
 """Functions that answer one question take the same words; one that cannot serve a word says who can."""
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from inspect import get_annotations
+from typing import ParamSpec, TypeVar, get_args
 
 from .errors import reject
 
@@ -27,6 +29,20 @@ def elsewhere(remedies: dict[str, str]) -> Callable[[Callable[P, R]], Callable[P
         return checked
 
     return register
+
+
+def parameters_of(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """All words that a function takes, those of a typed `**further` too, each with its default (None for these)."""
+    found: dict[str, inspect.Parameter] = {}
+    for name, taken in inspect.signature(function).parameters.items():
+        if taken.kind is not taken.VAR_KEYWORD:
+            found[name] = taken
+            continue
+        for kind in get_args(taken.annotation):
+            found |= {
+                word: taken.replace(name=word, kind=taken.KEYWORD_ONLY, default=None) for word in get_annotations(kind)
+            }
+    return found
 
 
 def words(names: str, remedy: str) -> dict[str, str]:

@@ -32,6 +32,7 @@ GONE = {
 class Further(TypedDict, total=False):
     """What `solve` can be told beside its usual arguments."""
 
+    variables: str | Sequence[str] | None
     max_bytes: float | None
     extrapolate: bool | None
     kernels: bool
@@ -49,7 +50,6 @@ def solve(
     t_max: float | None = None,
     *,
     tol: float | None = None,
-    variables: str | Sequence[str] | None = None,
     times: Any = None,
     dt: float | None = None,
     samples: int | None = None,
@@ -109,8 +109,8 @@ def solve(
     keep_programs()
     _check_words(further)
     given = Given(
-        tol=tol, variables=variables, times=times, dt=dt, samples=samples, replicas=replicas, functions=functions,
-        seed=seed, max_seconds=max_seconds, checkpoint=checkpoint, **further,
+        tol=tol, times=times, dt=dt, samples=samples, replicas=replicas, functions=functions, seed=seed,
+        max_seconds=max_seconds, checkpoint=checkpoint, **further,
     )  # fmt: skip
     hands = chosen(executor)
     question = asked(problem, algorithm, t_max, given)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import describe
+from .._vocabulary import parameters_of
 from ..errors import flag, real, reject, whole
 from ..limits.least_squares import covers
 from ..problem import Problem
@@ -56,7 +57,7 @@ OBJECTS = ("problem", "algorithm", "metrics", "weight_metrics", "watch", "progre
 
 def keys(function: Callable[..., Any]) -> tuple[str, ...]:
     """What a table [run] may say to a function."""
-    return tuple(name for name in inspect.signature(function).parameters if name not in OBJECTS)
+    return tuple(name for name in parameters_of(function) if name not in OBJECTS)
 
 
 def theories() -> dict[str, Callable[..., Any]]:

@@ -28,7 +28,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from ..errors import InputError, reject, whole
-from .tasks import Outcome, Task, failed, perform, perform_elsewhere, settle_down
+from .tasks import Outcome, Task, failed, perform, perform_elsewhere, performing, settle_down
 
 Finished = Generator[tuple[Task, Outcome], None, None]
 Perform = Callable[[Task], Outcome]
@@ -81,7 +81,7 @@ def in_process(tasks: Iterator[Task], perform: Perform) -> Finished:
     with the bits of the single call; others one after another. Programs serve all that differ in numbers alone."""
     import jax
 
-    from ..dmft.batching import MOST, at_once
+    from ..execute.crew import MOST, many
 
     first = next(tasks, None)
     if first is None:
@@ -94,7 +94,7 @@ def in_process(tasks: Iterator[Task], perform: Perform) -> Finished:
         yield first, perform(first)  # alone: threads would all compile what it does
         wave, rest = 4 * (os.cpu_count() or 1), tasks
     while some := list(islice(rest, wave)):
-        for number, outcome in at_once([partial(perform, task) for task in some]):
+        for number, outcome in many([partial(performing, task) for task in some]):
             if isinstance(outcome, BaseException):
                 raise outcome
             yield some[number], outcome

@@ -7,7 +7,6 @@ single call, wherever it runs.
 import contextlib
 import functools
 import hashlib
-import inspect
 import json
 import time as clock
 import warnings
@@ -21,18 +20,22 @@ import numpy as np
 from .. import _machine as machine
 from .._fingerprint import digest
 from .._version import __version__
+from .._vocabulary import parameters_of
 from ..algorithms import Algorithm
 from ..control.question import Numbers, numbers
 from ..control.stages import CROWDED
 from ..errors import DivergenceWarning, InputError, ToleranceWarning, UnreliableWarning, reject
+from ..execute.crew import Talk, alone
+from ..execute.place import Shared
 from ..problem import Problem
 from ..results import Result
 from ..results import metrics as own
+from ..solver import solving
 from . import kept
 
 KINDS = ("solve", "least_squares", "online", "simulate")
 """What can be computed at a point."""
-NOT_HERE = ("problem", "algorithm", "times", "progress", "kernels", "snapshots", "checkpoint", "watch")
+NOT_HERE = ("problem", "algorithm", "times", "progress", "kernels", "snapshots", "checkpoint", "executor", "watch")
 """Arguments of these functions that a sweep gives itself, or whose results it does not keep."""
 WITHOUT_EFFECT = ("workers",)
 """Arguments on which no number depends."""
@@ -55,7 +58,7 @@ def function(kind: str) -> Callable[..., Result]:
 @functools.cache
 def takes(kind: str) -> tuple[str, ...]:
     """Options of a kind: what the user, or an axis, may say to its function; t_max and seed included."""
-    return tuple(name for name in inspect.signature(function(kind)).parameters if name not in NOT_HERE)
+    return tuple(name for name in parameters_of(function(kind)) if name not in NOT_HERE)
 
 
 def numerical_version() -> str:
@@ -147,6 +150,11 @@ def _hash(words: Mapping[str, Any]) -> str:
 
 def perform(task: Task) -> Outcome:
     """Compute a point. Whatever goes wrong with it is told as its status; only Ctrl-C and kills come through."""
+    return alone(performing(task, Shared()), progress=False)
+
+
+def performing(task: Task, shared: Shared) -> Talk[Outcome]:
+    """`perform` as a talk, for who carries several points on at once."""
     results: dict[str, Result] = {}
     arrays: dict[str, np.ndarray] = {}
     dims: dict[str, tuple[str, ...]] = {}
@@ -159,7 +167,7 @@ def perform(task: Task) -> Outcome:
         begin = clock.perf_counter()
         status, reason = "failed", ""
         try:
-            result = _call(task, kind, options)
+            result = yield from _calling(task, kind, options, shared)
             status, reason = result.status, result.message
             lasting = lasting and not reason.endswith(CROWDED)
             results[kind] = result
@@ -179,12 +187,14 @@ def perform(task: Task) -> Outcome:
     return Outcome(arrays, dims, lasting)
 
 
-def _call(task: Task, kind: str, options: dict[str, Any]) -> Result:
+def _calling(task: Task, kind: str, options: dict[str, Any], shared: Shared) -> Talk[Result]:
     if task.version != numerical_version():
         raise RuntimeError(f"the worker has {numerical_version()}, the sweep {task.version}; install the same")
     seeded = {"seed": task.seed} if "seed" in takes(kind) else {}
-    call = function(kind)
-    return call(task.problem, task.algorithm, times=task.times, progress=False, **seeded, **options)
+    given = {"times": task.times, "progress": False, **seeded, **options}
+    if kind == "solve":
+        return (yield from solving(task.problem, task.algorithm, shared, **given))
+    return function(kind)(task.problem, task.algorithm, **given)
 
 
 def _told(error: Exception) -> str:
@@ -204,7 +214,7 @@ def failed(task: Task, reason: str) -> Outcome:
 
 def check(kind: str, name: str) -> None:
     """Refuse an option that the function of a kind has, but a sweep does not keep the results of."""
-    if name in NOT_HERE and name in inspect.signature(function(kind)).parameters:
+    if name in NOT_HERE and name in parameters_of(function(kind)):
         why = f"a sweep keeps curves and final values; for one point call sl.{kind} itself"
         raise reject(name, "an option of a sweep", why)
 
@@ -212,7 +222,7 @@ def check(kind: str, name: str) -> None:
 @functools.cache
 def _required(kind: str) -> tuple[str, ...]:
     """Options without which a kind cannot be called."""
-    parameters = inspect.signature(function(kind)).parameters.values()
+    parameters = parameters_of(function(kind)).values()
     return tuple(p.name for p in parameters if p.default is p.empty and p.name not in NOT_HERE)
 
 

@@ -1,4 +1,4 @@
-"""Many solutions at once: what is put together, or shared, changes no number beyond rounding, and nobody waits forever.
+"""Work → records: what is put together, shared, or done elsewhere changes no number beyond rounding.
 
 The oracle is the single call. Sharing keeps every bit; one program for several problems adds up in another order.
 """
@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,10 +21,10 @@ import pytest
 
 import sgdlimit as sl
 from sgdlimit import _machine as machine
-from sgdlimit import _together
-from sgdlimit._together import Dismissed, Meeting, meet, shared
-from sgdlimit.dmft import batching, joint, noise, run
-from sgdlimit.dmft.batching import sizes, solve_many
+from sgdlimit.dmft import march, noise
+from sgdlimit.execute import crew, loop, place, together
+from sgdlimit.execute.crew import sizes
+from sgdlimit.solver import solve_many
 
 QUICK = {"t_max": 0.4, "samples": 4096, "progress": False}
 CURVES = ("train_loss", "test_loss", "train_error", "test_error", "norm")
@@ -68,14 +70,14 @@ def same_bits(ours, theirs):
 
 @pytest.fixture
 def batches(monkeypatch):
-    """How many marches each program held."""
-    seen, real = [], joint._marched
+    """Of how many solutions each program held marches."""
+    seen, real = [], crew._batch
 
-    def spied(asked):
-        seen.append(len(asked))
-        return real(asked)
+    def spied(slices, points, stop):
+        seen.append(len({id(own.place) for own in slices}))
+        return real(slices, points, stop)
 
-    monkeypatch.setattr(joint, "_marched", spied)
+    monkeypatch.setattr(crew, "_batch", spied)
     return seen
 
 
@@ -128,9 +130,9 @@ def test_draws_are_made_once(monkeypatch):
 
     monkeypatch.setattr(noise, "draw", counted)
     calls = [(*point, QUICK) for point in POINTS["SGD"]]
-    for together in (True, False):
+    for joint in (True, False):
         made.clear()
-        in_order([*calls, (*POINTS["SGD"][0], QUICK | {"seed": 1})], joint=together)
+        in_order([*calls, (*POINTS["SGD"][0], QUICK | {"seed": 1})], joint=joint)
         assert len(made) == 2 * 16
 
 
@@ -174,15 +176,15 @@ def test_one_diverges():
         alike(found[i], alone[i], ROUNDING)
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_errors_are_answers(together):
+@pytest.mark.parametrize("joint", [True, False])
+def test_errors_are_answers(joint):
     """A call that is refused, and one that runs away, come back as what they raise."""
     calls = [
         (logistic(), sl.SGD(0.2), QUICK),
         (logistic(), sl.SGD(0.2), QUICK | {"samples": -1}),
         (logistic(sample_ratio=3.0), sl.SGD(0.2), QUICK),
     ]
-    found = in_order([*calls, (logistic(), sl.SGD(0.2), {"nonsense": 1})], joint=together, most=3)
+    found = in_order([*calls, (logistic(), sl.SGD(0.2), {"nonsense": 1})], joint=joint, most=3)
     assert isinstance(found[1], sl.InputError)
     assert "samples" in str(found[1])
     assert isinstance(found[3], TypeError)
@@ -193,18 +195,18 @@ def test_errors_are_answers(together):
 @pytest.mark.parametrize("failure", [MemoryError, ValueError])
 def test_a_batch_that_fails_goes_in_smaller_ones(failure, monkeypatch):
     """Down to single calls, to the last bit; told, unless it is memory that is missing."""
-    real = joint._begin
+    real = together._begin
 
     def failing(layout, points):
         raise failure("no room")
 
-    monkeypatch.setattr(joint, "_begin", failing)
+    monkeypatch.setattr(together, "_begin", failing)
     calls = [(*point, QUICK) for point in POINTS["SGD"]]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found = in_order(calls, joint=True)
     assert bool([w for w in told if "one program" in str(w.message)]) == (failure is ValueError)
-    monkeypatch.setattr(joint, "_begin", real)
+    monkeypatch.setattr(together, "_begin", real)
     for ours, (problem, algorithm, options) in zip(found, calls, strict=True):
         alike(ours, sl.solve(problem, algorithm, **options), ROUNDING)
 
@@ -212,9 +214,9 @@ def test_a_batch_that_fails_goes_in_smaller_ones(failure, monkeypatch):
 def test_too_large_for_memory(monkeypatch, batches):
     """Where not all fit at once, fewer are marched at a time."""
     calls = [(*point, QUICK | {"seed": seed}) for point in POINTS["SGD"] for seed in (0, 1, 2)]
-    monkeypatch.setattr(joint, "_bytes", lambda asked: 1.0)
+    monkeypatch.setattr(together, "_bytes", lambda asked: 1.0)
     room = SimpleNamespace(lack=lambda needed: "it is full" if needed > 5 else "")
-    monkeypatch.setattr(joint, "machine", room)
+    monkeypatch.setattr(together, "machine", room)
     found = in_order(calls, joint=True)
     assert all(part.about["status"] == "complete" for part in found)
     assert set(batches) == {9, 2, 1}  # nine do not fit, two do, and one is left
@@ -229,12 +231,12 @@ def test_waves():
         list(solve_many(calls, 0))
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_abandoned(together):
+@pytest.mark.parametrize("joint", [True, False])
+def test_abandoned(joint):
     """Whoever stops listening leaves no thread behind."""
     before = threading.active_count()
     calls = [(*point, QUICK) for point in POINTS["SGD"]]
-    answers = solve_many(calls, joint=together, progress=False)
+    answers = solve_many(calls, joint=joint, progress=False)
     next(answers)
     answers.close()
     assert threading.active_count() == before
@@ -250,121 +252,102 @@ def test_sizes():
         assert most <= found[-1] <= 1.25 * most
 
 
-def attending(meeting, count, body):
-    """Run `body(i)` in so many threads of a meeting; what each returned or raised."""
-    out = [None] * count
-
-    def run(i):
-        with meeting.attended():
-            try:
-                out[i] = body(i)
-            except BaseException as error:
-                out[i] = error
-
-    meeting.expect(count)
-    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive()
-    return out
-
-
-def test_meeting_waits_for_all_who_are_there():
-    """Threads that end early, or come with other work, hold up nobody; each gets its own."""
-    seen = []
-
-    def double(items):
-        seen.append(len(items))
-        return [2 * item for item in items]
-
-    def body(i):
-        total = 0
-        for turn in range(i % 4):
-            total += meet(double, lambda turn=turn: turn % 2, 10 * i + turn)
-        return total
-
-    out = attending(Meeting(True, (1, 8, 64)), 50, body)
-    assert out == [sum(2 * (10 * i + turn) for turn in range(i % 4)) for i in range(50)]
-    assert len(seen) <= 4  # first turn: 37 in one; then 25 and 12 …
-    assert sum(seen) == sum(i % 4 for i in range(50))
-
-
-def test_dismissed_threads_leave():
-    """Ctrl-C: one never comes to wait, and the others go."""
-    meeting = Meeting(True, (1, 8))
-    release = threading.Event()
-
-    def body(i):
-        if i == 0:
-            threading.Timer(0.1, meeting.dismiss).start()
-            release.wait(0.3)
-            return "late"
-        return meet(lambda items: items, lambda: 0, i)
-
-    out = attending(meeting, 4, body)
-    assert out[0] == "late"
-    assert all(isinstance(part, Dismissed) for part in out[1:])
-
-
-def test_work_that_exits_answers_all():
-    """Even what no one should raise does not leave others waiting."""
-
-    def leave(items):
-        raise SystemExit
-
-    out = attending(Meeting(True, (1, 8)), 4, lambda i: meet(leave, lambda: 0, i))
-    assert all(isinstance(part, SystemExit) for part in out)
-
-
-def test_work_is_done_under_the_settings_of_those_who_wait():
-    """Whoever does it: precision is a matter of threads."""
-
-    def of(items):
-        return [str(jnp.asarray(np.float64(item)).dtype) for item in items]
-
-    def body(i):
-        with jax.enable_x64(i % 2 == 0):
-            return meet(of, lambda: 0, i)
-
-    assert attending(Meeting(True, (1, 8)), 4, body) == ["float64", "float32"] * 2
-
-
-def test_shared_values_are_pushed_out(monkeypatch):
+def test_shared_values_are_made_once_and_pushed_out(monkeypatch):
     """The oldest go when there is no room."""
-    monkeypatch.setattr(_together.machine, "memory", lambda: 16.0 * 2500)
-    made = []
+    monkeypatch.setattr(place.machine, "memory", lambda: 16.0 * 2500)
+    shared, made = place.Shared(), []
 
     def value(i):
         made.append(i)
         return np.zeros(1000, np.uint8)
 
-    def body(_):
-        for i in (0, 1, 0, 2, 1):
-            shared(lambda i=i: i, lambda i=i: value(i))
-
-    attending(Meeting(False), 1, body)
+    for i in (0, 1, 0, 2, 1):
+        shared(i, lambda i=i: value(i))
     assert made == [0, 1, 2, 1]
-    body(0)
-    assert made[4:] == [0, 1, 0, 2, 1]  # outside a meeting nothing is kept
+
+
+def test_a_shared_value_is_made_by_one_thread():
+    """The others wait for it."""
+    shared, made, ready = place.Shared(), [], threading.Barrier(8)
+
+    def make():
+        made.append(1)
+        time.sleep(0.05)
+        return object()
+
+    def body(_):
+        ready.wait()
+        return shared("key", make)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(body, range(8)))
+    assert len(made) == 1
+    assert all(part is found[0] for part in found)
 
 
 def test_plain_numbers_stay_plain():
     """A number takes the precision of what it meets, also side by side."""
+
+    def mapped(fn, items):
+        layout, leaves = together.stack(items)
+        return jax.vmap(lambda *own: fn(*layout.tree(own)), in_axes=layout.axes)(*leaves)
+
     with jax.enable_x64(True):
         items = [({"a": 1.5 + i, "n": 2}, np.ones(3, np.float32)) for i in range(3)]
-        found = _together.mapped(lambda numbers, x: x * numbers["a"] ** numbers["n"], items)
-        assert [part.dtype for part in found] == [np.float32] * 3
-        np.testing.assert_allclose([part[0] for part in found], [(1.5 + i) ** 2 for i in range(3)], rtol=1e-6)
-        strong = _together.mapped(lambda a, x: a * x, [(np.float64(i), np.ones(2, np.float32)) for i in (1, 2)])
-        assert strong[0].dtype == jnp.float64
+        found = mapped(lambda numbers, x: x * numbers["a"] ** numbers["n"], items)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found[:, 0], [(1.5 + i) ** 2 for i in range(3)], rtol=1e-6)
+        strong = mapped(lambda a, x: a * x, [(np.float64(i), np.ones(2, np.float32)) for i in (1, 2)])
+        assert strong.dtype == jnp.float64
+
+
+def talk_of(steps, place_):
+    """A talk that asks `steps` times for nothing much, and returns what it was told."""
+    heard = []
+    for _ in range(steps):
+        try:
+            done = yield crew.Wanted([], place_)
+            heard.append(len(done.records))
+        except ValueError as error:
+            heard.append(str(error))
+    return heard
+
+
+def test_a_talk_hears_what_goes_wrong_where_it_waits(monkeypatch):
+    """And may go on; what it does not catch comes out."""
+    here = place.Place(place.Room(np.inf, np.inf))
+    assert crew.alone(talk_of(2, here), progress=False) == [0, 0]
+
+    def wrong(*args):
+        raise ValueError("no")
+
+    monkeypatch.setattr(crew, "_done", wrong)
+    assert crew.alone(talk_of(2, here), progress=False) == ["no", "no"]
+    monkeypatch.setattr(crew, "_done", lambda *args: [][0])
+    with pytest.raises(IndexError):
+        crew.alone(crew.precisely(talk_of(1, here)), progress=False)
+
+
+def test_a_talk_is_precise_where_it_computes_and_not_where_it_waits():
+    """In whichever thread: precision is a matter of threads."""
+
+    def talk():
+        first = jnp.asarray(np.float64(1)).dtype
+        yield None
+        return str(first), str(jnp.asarray(np.float64(1)).dtype)
+
+    running = crew.precisely(talk())
+    next(running)
+    assert jnp.asarray(np.float64(1)).dtype == jnp.float32
+    with ThreadPoolExecutor(1) as pool, pytest.raises(StopIteration) as end:
+        pool.submit(lambda: [running.send(None)]).result()
+    assert end.value.value == ("float64", "float64")
 
 
 INTERRUPTED = """
 import _thread, threading, sys
 import sgdlimit as sl
-from sgdlimit.dmft.batching import solve_many
+from sgdlimit.solver import solve_many
 problem = sl.Problem(loss=sl.Square(), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5))
 calls = [(problem, sl.SGD(0.1 + i / 100), {"t_max": 200.0, "tol": 1e-4}) for i in range(8)]
 threading.Timer(3.0, _thread.interrupt_main).start()
@@ -398,61 +381,94 @@ def test_batching_is_for_gpus(monkeypatch):
     """Left open, marches are put together on all but CPUs."""
     seen = []
 
-    def spied(calls, numbers, workers, together):
-        seen.append((workers, together))
+    def spied(talks, numbers, most, joint):
+        seen.append((most, joint))
         return iter(())
 
-    monkeypatch.setattr(batching, "_wave", spied)
+    monkeypatch.setattr(crew, "_wave", spied)
     list(solve_many([None] * 300, progress=False))
-    monkeypatch.setattr(batching.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(crew.jax, "default_backend", lambda: "gpu")
     list(solve_many([None] * 300, progress=False))
     assert seen[0][1] is False
     assert seen[1:] == [(100, True)] * 3
 
 
 def test_marches_of_one_solution_run_side_by_side_and_change_no_bit(monkeypatch):
-    calls, along = [], run.along
+    calls, along = [], crew.along
     for cores in (1, 3):
         monkeypatch.setattr(machine, "cores", lambda cores=cores: cores)
         seen = set()
-        monkeypatch.setattr(run, "along", lambda *a, seen=seen: (seen.add(threading.get_ident()), along(*a))[1])
+        spied = lambda *a, seen=seen, **b: (seen.add(threading.get_ident()), along(*a, **b))[1]  # noqa: E731
+        monkeypatch.setattr(crew, "along", spied)
         calls.append((sl.solve(logistic(), sl.SGD(0.2), t_max=1.0, samples=4096), len(seen)))
-        monkeypatch.setattr(run, "along", along)
-    (alone, one), (together, several) = calls
+        monkeypatch.setattr(crew, "along", along)
+    (alone, one), (beside, several) = calls
     assert one == 1 < several
-    assert all(np.array_equal(alone[name], together[name]) for name in alone.variables)
+    same_bits(beside, alone)
 
 
 def test_one_that_fails_ends_those_beside_it():
     begun = threading.Event()
 
-    def long():
-        begun.set()
-        while True:
-            _together.check()
-            time.sleep(0.01)
+    class Long:
+        def run(self, told, stop):
+            begun.set()
+            while not stop.is_set():
+                time.sleep(0.01)
+            raise loop.Stopped
 
-    def fails():
-        begun.wait()
-        raise ValueError("here")
+    class Fails:
+        def run(self, told, stop):
+            begun.wait()
+            raise ValueError("here")
 
-    for tasks in ([fails, long, long], [long, fails, long]):
+    for tasks in ([Fails(), Long(), Long()], [Long(), Fails(), Long()]):
         with pytest.raises(ValueError, match="here"):
-            _together.side_by_side(tasks, 2)
+            crew._side_by_side(tasks, print, 2)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("sgdlimit")]
 
 
 def test_a_march_beside_others_meets_ctrl_c_and_memory(monkeypatch):
     monkeypatch.setattr(machine, "cores", lambda: 2)
-    advance = run.march.advance
+    advance = march.advance
 
     def interrupted(*args):
         signal.raise_signal(signal.SIGINT)
         return advance(*args)
 
-    monkeypatch.setattr(run.march, "advance", interrupted)
+    monkeypatch.setattr(march, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sl.solve(logistic(), sl.SGD(0.2), t_max=1.0, samples=4096)
-    monkeypatch.setattr(run.march, "advance", advance)
+    monkeypatch.setattr(march, "advance", advance)
     with pytest.raises(sl.InputError, match="GiB"):
         sl.solve(logistic(), sl.SGD(0.2), t_max=1.0, samples=4096, max_bytes=1e4)
+
+
+def test_an_executor_gives_the_same_bits(tmp_path):
+    """Threads of the user's: slices of replicas, joined, with the draws of a single call; a checkpoint keeps them."""
+    words = QUICK | {"snapshots": [0.2]}
+    here = sl.solve(logistic(), sl.SGD(0.2), **words)
+    with ThreadPoolExecutor(2) as pool:
+        same_bits(sl.solve(logistic(), sl.SGD(0.2), **words, executor=pool, checkpoint=tmp_path / "c"), here)
+    with ThreadPoolExecutor(1) as pool:  # all of it is kept: nothing is asked of the executor
+        pool.submit = None  # type: ignore[assignment]
+        same_bits(sl.solve(logistic(), sl.SGD(0.2), **words, executor=pool, checkpoint=tmp_path / "c"), here)
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_bits():
+    """A solution spread over other processes, stage by stage."""
+    words = {"t_max": 1.0, "tol": 2e-2, "progress": False}
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        same_bits(sl.solve(logistic(), sl.SGD(0.2), **words, executor=pool), sl.solve(logistic(), sl.SGD(0.2), **words))
+
+
+def test_executors_that_cannot_work_are_refused():
+    """By name, before any work; functions without a name cannot be sent to processes."""
+    own = logistic(penalty=sl.Penalty(lambda theta: 0.1 * theta**2))
+    with pytest.raises(sl.InputError, match="executor"):
+        sl.solve(logistic(), sl.SGD(0.2), **QUICK, executor="processes")
+    with ProcessPoolExecutor(1, get_context("fork")) as pool, pytest.raises(sl.InputError, match="spawn"):
+        sl.solve(logistic(), sl.SGD(0.2), **QUICK, executor=pool)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool, pytest.raises(sl.InputError, match="top level"):
+        sl.solve(own, sl.SGD(0.2), **QUICK, executor=pool)

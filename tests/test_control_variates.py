@@ -6,7 +6,7 @@ from agreement import assert_within
 from problems import logistic, square
 
 import sgdlimit as sl
-from sgdlimit.dmft import estimate
+from sgdlimit.estimate import fresh
 
 SIZE = {"t_max": 2.0, "dt": 0.1, "replicas": 32}
 
@@ -14,14 +14,14 @@ SIZE = {"t_max": 2.0, "dt": 0.1, "replicas": 32}
 @pytest.fixture
 def both(monkeypatch):
     """What `solve` makes of train averages: (without, with) control, replica by replica, by name."""
-    kept, controlled = {}, estimate._controlled
+    kept, controlled = {}, fresh.controlled
 
     def watched(found, limits):
         out = controlled(found, limits)
         kept.update({name: (limits[name].best, part.best) for name, part in out.items()})
         return out
 
-    monkeypatch.setattr(estimate, "_controlled", watched)
+    monkeypatch.setattr(fresh, "controlled", watched)
 
     def run(problem, algorithm, **words):
         kept.clear()
