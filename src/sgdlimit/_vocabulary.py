@@ -35,7 +35,7 @@ def parameters_of(function: Callable[..., object]) -> dict[str, inspect.Paramete
     """All words that a function takes, those of a typed `**further` too, each with its default (None for these)."""
     found: dict[str, inspect.Parameter] = {}
     for name, taken in inspect.signature(function).parameters.items():
-        if taken.kind is not taken.VAR_KEYWORD:
+        if taken.kind is not taken.VAR_KEYWORD or not get_args(taken.annotation):
             found[name] = taken
             continue
         for kind in get_args(taken.annotation):

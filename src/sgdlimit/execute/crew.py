@@ -216,8 +216,12 @@ def _side_by_side(slices: list[_Slice], told: Callable[[int], None], most: int) 
     with ThreadPoolExecutor(most, "sgdlimit") as pool:
         futures = [pool.submit(own.run, told, stop) for own in slices]
         try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            failed = [future for future in futures if future in done and future.exception() is not None]
+            waiting = set(futures)
+            while waiting:  # a signal is seen between two looks, whichever thread it reaches
+                done, waiting = wait(futures, timeout=PATIENCE, return_when=FIRST_EXCEPTION)
+                if any(future.exception() is not None for future in done):
+                    break
+            failed = [future for future in futures if future.done() and future.exception() is not None]
             return [future.result() for future in failed or futures]
         except BaseException:
             stop.set()
@@ -333,8 +337,8 @@ def many(talks: Sequence[Callable[[Shared], Talk[Any]]], most: int | None = None
 
 def _waves(count: int, most: int) -> Iterator[tuple[int, int]]:
     """Equal parts of at most so many."""
-    waves = -(-count // most)
-    yield from pairwise(count * i // waves for i in range(waves + 1)) if count else ()
+    waves = max(1, -(-count // most)) if count else 0
+    yield from pairwise(count * i // waves for i in range(waves + 1)) if waves else ()
 
 
 def _wave(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range, most: int, joint: bool) -> Answers:
