@@ -51,7 +51,7 @@ temperature = { from = 0.1, to = 1.0, count = 4, log = true }
 
 TABLES = ("problem", "algorithm", "run", "sweep")
 
-OBJECTS = ("problem", "algorithm", "metrics", "weight_metrics", "watch", "progress")
+OBJECTS = ("problem", "algorithm", "metrics", "weight_metrics", "watch", "executor", "progress")
 """Arguments that no table [run] can give."""
 
 

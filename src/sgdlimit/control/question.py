@@ -182,10 +182,13 @@ class Question:
         return steps
 
     def memories(self, steps: planning.Steps) -> list[Memory]:
-        """What is tried in turn: functions, twice as many, four times as many; or what the user fixes."""
+        """What is tried in turn: functions, twice as many, four times as many; or what the user fixes.
+
+        The first steps decide, however often they are halved: programs serve all stages.
+        """
         if self.dense:
             return [planning.dense(steps.times)]
-        few = planning.functions(self.problem, self.algorithm, steps.times, self.pace.slopes)
+        few = planning.functions(self.problem, self.algorithm, self.steps(0).times, self.pace.slopes)
         if self.functions is not None:
             return [memory.resized(few, self.functions)]
         more = memory.denser(few)

@@ -59,9 +59,13 @@ def variables(name: str, dims: tuple[str, ...], estimate: Estimate) -> dict[str,
 
 
 STANDS_OUT = 3.0
-"""Standard errors from which a mean difference is no noise: at one of many times or entries two are often passed."""
+"""Standard errors from which a mean difference is no noise: at one of many times two are often passed."""
 
 
 def beyond_noise(gap: np.ndarray) -> np.ndarray:
-    """Size of the mean of differences (replicas, …) where it stands out from their noise; zero where it does not."""
-    return np.sqrt(np.maximum(gap.mean(axis=0) ** 2 - STANDS_OUT**2 * gap.var(axis=0, ddof=1) / len(gap), 0.0))
+    """Size of the mean of differences (replicas, times, …) where it stands out from their noise; else zero.
+
+    The largest of many entries is larger: of N normal ones its square is about 2 log N more.
+    """
+    limit = STANDS_OUT**2 + 2 * math.log(max(math.prod(gap.shape[2:]), 1))
+    return np.sqrt(np.maximum(gap.mean(axis=0) ** 2 - limit * gap.var(axis=0, ddof=1) / len(gap), 0.0))
