@@ -1,7 +1,7 @@
 """`Sweep`: all points of a sweep as labelled arrays over its axes."""
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -11,11 +11,11 @@ import numpy as np
 from ..errors import MissingError, flag, reject
 from ..results.files import destination, replace, source
 from ..results.storage import intact, seal
-from ..results.variables import SYSTEMATIC, meaning, neighbours
+from ..results.variables import meaning, neighbours
 from .kept import COMPARED
-from .packs import Block
 from .points import Plan, coordinate
-from .tasks import Task
+from .reading import total_error
+from .tasks import Outcome, Task
 
 if TYPE_CHECKING:
     import xarray
@@ -61,8 +61,7 @@ class Sweep:
         found = self.dataset if kind is None else self[kind]
         if name not in found:
             raise reject("name", repr(name), neighbours(name, [str(n) for n in found.data_vars]), MissingError)
-        squares = [found[name + part] ** 2 for part in ("_stderr", *SYSTEMATIC) if name + part in found]
-        return found[name], sum(squares, found[name] * 0.0) ** 0.5
+        return found[name], total_error(found, name)
 
     @property
     def failed(self) -> list[dict[str, Any]]:
@@ -127,14 +126,11 @@ class Sweep:
         return "\n".join(lines)
 
 
-def assemble(plan: Plan, tasks: Sequence[Task], blocks: Iterable[Block], about: Mapping[str, Any]) -> Sweep:
+def assemble(plan: Plan, tasks: Sequence[Task], outcomes: Mapping[str, Outcome], about: Mapping[str, Any]) -> Sweep:
     """All points, each where it belongs."""
     import xarray
 
-    where: dict[str, list[int]] = {}
-    for index, task in enumerate(tasks):
-        where.setdefault(task.key, []).append(index)
-    values, dims = _gather(len(tasks), where, list(blocks))
+    values, dims = _gather([outcomes.get(task.key) for task in tasks])
     kinds = [call.kind for call in tasks[0].calls]
     axes, coords = _axes(plan)
     if not tasks[0].final:
@@ -157,33 +153,27 @@ def assemble(plan: Plan, tasks: Sequence[Task], blocks: Iterable[Block], about: 
     return Sweep(datasets, xarray.Dataset(groups["comparison"], compared, dict(about)), about)
 
 
-def _gather(
-    count: int, where: Mapping[str, list[int]], blocks: list[Block]
-) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
-    """Arrays over all points, as large as the largest needs; elsewhere NaN, or no word."""
+def _gather(outcomes: Sequence[Outcome | None]) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
+    """Arrays over all points, as large as the largest needs; elsewhere NaN, or no word. Names of their further axes."""
     shapes: dict[str, tuple[int, ...]] = {}
     dims: dict[str, tuple[str, ...]] = {}
-    text: set[str] = set()
-    for block in blocks:
-        for name, array in block.arrays.items():
-            known = shapes.get(name)
-            shape = array.shape[1:]
-            shapes[name] = shape if known is None else tuple(map(max, known, shape))
-            dims[name] = block.dims[name]
-            if array.dtype.kind == "U":
-                text.add(name)
+    words: set[str] = set()
+    present = [(row, outcome) for row, outcome in enumerate(outcomes) if outcome is not None]
+    for _, outcome in present:
+        for name, array in outcome.arrays.items():
+            shapes[name] = tuple(map(max, shapes.get(name, array.shape), array.shape))
+            dims[name] = outcome.dims[name]
+            words |= {name} if array.dtype.kind == "U" else set()
     out = {
-        name: np.full((count, *shape), "", dtype=object) if name in text else np.full((count, *shape), np.nan)
+        name: np.full(
+            (len(outcomes), *shape), "" if name in words else np.nan, dtype=object if name in words else float
+        )
         for name, shape in shapes.items()
     }
-    for block in blocks:
-        pairs = [(place, row) for row, key in enumerate(block.keys) for place in where.get(key, ())]
-        if pairs:
-            places, rows = (list(part) for part in zip(*pairs, strict=True))
-            for name, array in block.arrays.items():
-                inside = tuple(slice(size) for size in array.shape[1:])
-                out[name][(places, *inside)] = array[rows]
-    return {name: array.astype(str) if name in text else array for name, array in out.items()}, dims
+    for row, outcome in present:
+        for name, array in outcome.arrays.items():
+            out[name][(row, *map(slice, array.shape))] = array
+    return {name: array.astype(str) if name in words else array for name, array in out.items()}, dims
 
 
 def _axes(plan: Plan) -> tuple[tuple[str, ...], dict[str, Any]]:

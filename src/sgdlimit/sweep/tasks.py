@@ -96,6 +96,11 @@ class Outcome(NamedTuple):
     lasting: bool
     """Whether it would come out so again. What ran out of memory might not."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether one of its kinds failed."""
+        return any(name.endswith("/status") and str(word) == "failed" for name, word in self.arrays.items())
+
 
 @functools.lru_cache(maxsize=1024)
 def _structure(structure: Any) -> str:
@@ -233,30 +238,20 @@ def check_metrics(task: Task) -> None:
         own.on_weights(task.problem, options.get("weight_metrics"))
 
 
-QUIET = (DivergenceWarning, ToleranceWarning, UnreliableWarning)
-"""Warnings about single results: in a sweep `status` and `reason` of the point tell them."""
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No such warnings in this process, until the end."""
+    """No warnings about single results in this process, until the end: `status` and `reason` of the point tell them."""
     with warnings.catch_warnings():
         _ignore()
         yield
 
 
-@functools.cache
-def settle_down() -> None:
-    """In a process that does nothing else, once: none at all."""
+def perform_elsewhere(task: Task) -> Outcome:
+    """`perform` in a process that does nothing else, without such warnings."""
     _ignore()
+    return perform(task)
 
 
 def _ignore() -> None:
-    for kind in QUIET:
+    for kind in (DivergenceWarning, ToleranceWarning, UnreliableWarning):
         warnings.simplefilter("ignore", kind)
-
-
-def perform_elsewhere(task: Task) -> Outcome:
-    """`perform` in a process that does nothing else."""
-    settle_down()
-    return perform(task)
