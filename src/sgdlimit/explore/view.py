@@ -6,7 +6,7 @@ from typing import Any, final
 from urllib.parse import parse_qsl, urlencode
 
 from ..errors import reject
-from .fields import BINARY, DRAWN_ONLY, FIELDS, LONGEST, OF_RUNS, SIGNS, UNPLANTED
+from .fields import BINARY, DRAWN_ONLY, FIELDS, LONGEST, OF_RUNS, SIGNS, UNPLANTED, spell
 
 MOST_ENTRIES = 2e7
 """Of the data matrix of one run: 80 MB, twice."""
@@ -54,12 +54,8 @@ class View:
 
     def query(self, without: tuple[str, ...] = ()) -> str:
         """The address, without fields at their defaults; `read` gives the same view again."""
-        said = {
-            name: f.spell(self[name])  # type: ignore[arg-type]
-            for name, f in FIELDS.items()
-            if self[name] != f.default and name not in without
-        }
-        return urlencode(said)
+        said = {name: self[name] for name, f in FIELDS.items() if self[name] != f.default and name not in without}
+        return urlencode({name: spell(value) for name, value in said.items()})
 
     def theory_key(self) -> str:
         """The same for views with the same theory."""

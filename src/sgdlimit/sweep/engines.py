@@ -52,7 +52,7 @@ class Engine(NamedTuple):
     """Give back what was opened for it, whether it ran or not."""
 
 
-def choose(executor: Any, retries: int) -> Engine:
+def choose(executor: object, retries: int) -> Engine:
     """The engine that the user means; one that cannot work is refused now."""
     if executor is None:
         return Engine(lambda tasks: in_process(tasks, perform), 1)
@@ -65,9 +65,11 @@ def choose(executor: Any, retries: int) -> Engine:
         return _cluster(client, retries)._replace(close=client.close)
     if isinstance(executor, Executor):
         return _executor(executor, retries)
-    distributed = sys.modules.get("distributed")  # who has a client has imported it
-    if distributed is not None and isinstance(executor, distributed.Client):
-        return _cluster(executor, retries)
+    if "distributed" in sys.modules:  # who has a client has imported it
+        from distributed import Client
+
+        if isinstance(executor, Client):
+            return _cluster(executor, retries)
     why = "it must be None, a number of processes, 'processes', a concurrent.futures executor, a dask Client,"
     raise reject("executor", repr(executor), f"{why} or the address of a scheduler, 'tcp://host:8786'")
 
@@ -102,68 +104,60 @@ def in_process(tasks: Iterator[Task], perform: Perform) -> Finished:
 class Way(NamedTuple):
     """How tasks go to an executor."""
 
-    executor: Executor
-    perform: Perform
+    submit: Callable[[Task], Future[Outcome]]
     ahead: Callable[[], int]
     """How many it is given at a time."""
     retries: int
-    """How often a task is sent again that was forgotten on the way."""
+    """How often a task is sent again whose executor broke, or forgot it."""
+    trouble: str
+    """What is then said of it, with a place for how often it was sent."""
+    gone: Callable[[], bool] = lambda: False
+    """Whether nothing will come back any more, and nobody says so."""
 
 
-def _through(way: Way, tasks: Iterator[Task], running: dict[Future[Outcome], Task]) -> Finished:
-    """Tasks through an executor. If it breaks, `running` holds those that have no outcome.
+def _through(way: Way, tasks: Iterator[Task]) -> Finished:
+    """Tasks through an executor. A point's own errors are part of its outcome; others befall it on the way."""
+    running: dict[Future[Outcome], Task] = {}
+    sent: Counter[str] = Counter()
 
-    One that comes back cancelled was forgotten on the way, and is sent again. A point's own errors are part of its
-    outcome; others befall it on the way there or back.
-    """
-    lost: Counter[str] = Counter()
-    while True:
-        most = way.ahead()
-        while len(running) < most and (task := next(tasks, None)) is not None:
-            running[_submitted(way, task)] = task
-        if not running:
-            return
-        done, _ = futures.wait(running, POLL, futures.FIRST_COMPLETED)
-        for future in sorted(done, key=lambda future: future.cancelled() or future.exception() is not None):
-            task = running[future]
-            try:
-                outcome = future.result()
-            except futures.CancelledError:
-                lost[task.key] += 1
-                if lost[task.key] <= way.retries:
-                    running[_submitted(way, task)] = running.pop(future)
-                    continue
-                outcome = failed(task, f"the executor lost it {way.retries + 1} times")
-            except BrokenExecutor:
-                raise
-            except Exception as error:
-                outcome = failed(task, f"{type(error).__name__}: {error}")
-            del running[future]
-            yield task, outcome
+    def send(task: Task) -> None:
+        sent[task.key] += 1
+        running[_submitted(way, task)] = task
+
+    try:
+        while True:
+            while len(running) < way.ahead() and (task := next(tasks, None)) is not None:
+                send(task)
+            if not running:
+                return
+            done, _ = futures.wait(running, POLL, futures.FIRST_COMPLETED)
+            if way.gone():
+                done = {future for future in running if future.cancel() or future.done()}
+            for future in done:
+                task = running.pop(future)
+                try:
+                    outcome = future.result()
+                except (futures.CancelledError, BrokenExecutor):
+                    if sent[task.key] <= way.retries:
+                        send(task)
+                        continue
+                    outcome = failed(task, way.trouble.format(sent[task.key]))
+                except Exception as error:
+                    outcome = failed(task, f"{type(error).__name__}: {error}")
+                yield task, outcome
+    finally:
+        for future in running:
+            future.cancel()
 
 
 def _submitted(way: Way, task: Task) -> Future[Outcome]:
     """The future of a task; one that has failed where the executor takes no more."""
     try:
-        return way.executor.submit(way.perform, task)
+        return way.submit(task)
     except Exception as error:
         refused: Future[Outcome] = Future()
         refused.set_exception(BrokenExecutor(str(error)) if isinstance(error, RuntimeError) else error)
         return refused
-
-
-def _while_it_lasts(way: Way, tasks: Iterator[Task]) -> Finished:
-    """Tasks through an executor that is not ours: once it breaks, all that is left has failed."""
-    running: dict[Future[Outcome], Task] = {}
-    try:
-        yield from _through(way, tasks, running)
-    except BrokenExecutor as error:
-        words = f"the executor broke ({error or type(error).__name__}); run again with a new one"
-        for task in (*running.values(), *tasks):
-            yield task, failed(task, words)
-    finally:
-        for future in running:
-            future.cancel()
 
 
 def _executor(executor: Executor, retries: int) -> Engine:
@@ -175,24 +169,32 @@ def _executor(executor: Executor, retries: int) -> Engine:
     function = perform if isinstance(executor, futures.ThreadPoolExecutor) else perform_elsewhere
     by_name = isinstance(executor, ProcessPoolExecutor) or type(executor).__module__.startswith("mpi4py")
     workers = getattr(executor, "_max_workers", None)
-    way = Way(executor, function, lambda: max(AHEAD, 4 * (workers or 1)), retries)
-    return Engine(partial(_while_it_lasts, way), workers, _pickles if by_name else _nothing)
+    trouble = "the executor broke, {} times; run again with a new one"
+    way = Way(partial(executor.submit, function), lambda: max(AHEAD, 4 * (workers or 1)), retries, trouble)
+    return Engine(partial(_through, way), workers, _pickles if by_name else _nothing)
 
 
 def _cluster(client: "Client", retries: int) -> Engine:
     """A Dask cluster. Its scheduler tries a task again whose worker died; what it forgot, restarted, is sent again."""
 
+    def gone() -> bool:
+        return client.status == "closed"
+
+    def submit(task: Task) -> Future[Outcome]:
+        if gone():
+            raise BrokenExecutor
+        return executor.submit(perform_elsewhere, task)
+
     def ahead() -> int:
-        if client.status == "closed":
-            raise BrokenExecutor("the scheduler is gone")
         try:
             threads: Any = client.nthreads()  # of all workers, which may come and go
             return max(AHEAD, 4 * sum(threads.values()))
-        except OSError:  # a scheduler that restarts does not tell
+        except Exception:  # a scheduler that restarts, or is gone, does not tell
             return AHEAD
 
-    way = Way(client.get_executor(pure=False), perform_elsewhere, ahead, retries)
-    return Engine(partial(_while_it_lasts, way), None)
+    executor = client.get_executor(pure=False)
+    trouble = "the scheduler lost it {} times, or is gone; finished points are kept, run again when there is one"
+    return Engine(partial(_through, Way(submit, ahead, retries, trouble, gone)), None)
 
 
 def _connected(address: str) -> "Client":
@@ -213,50 +215,37 @@ def _connected(address: str) -> "Client":
 
 
 def processes(tasks: Iterator[Task], workers: int, retries: int) -> Finished:
-    """New processes (spawn), fresh ones after a death; a task whose process dies is tried again, alone."""
-    pool = _pool(workers)
+    """New processes (spawn), each in a pool of its own: one that dies takes no other task with it."""
+    pools = [_pool() for _ in range(workers)]
+    latest: list[Future[Outcome] | None] = [None] * workers
 
-    def through(tasks: Iterator[Task], ahead: int, running: dict[Future[Outcome], Task]) -> Finished:
-        """Give tasks to the pool; if it breaks, there is a new one."""
-        nonlocal pool
+    def submit(task: Task) -> Future[Outcome]:
+        place = next(place for place, future in enumerate(latest) if future is None or future.done())
         try:
-            yield from _through(Way(pool, perform_elsewhere, lambda: ahead, retries), tasks, running)
-        except BrokenExecutor:
-            _stop(pool)
-            pool = _pool(workers)
-            raise
+            future = pools[place].submit(perform_elsewhere, task)
+        except BrokenExecutor:  # its process died
+            pools[place] = _pool()
+            future = pools[place].submit(perform_elsewhere, task)
+        latest[place] = future
+        return future
 
+    trouble = "its process died {} times; killed, or out of memory"
     try:
-        while True:
-            running: dict[Future[Outcome], Task] = {}
-            try:
-                yield from through(tasks, 2 * workers, running)
-                return
-            except BrokenExecutor:
-                suspects = list(running.values())
-            for task in suspects:  # who of them killed its process is not known: alone, it cannot harm others
-                for _ in range(retries):
-                    try:
-                        yield from through(iter([task]), 1, {})
-                        break
-                    except BrokenExecutor:
-                        continue
-                else:
-                    yield task, failed(task, f"its process died {retries + 1} times; killed, or out of memory")
-    finally:
-        _stop(pool)
-
-
-def _pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that have started: one that cannot is told at once."""
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
-    try:
-        pool.submit(os.getpid).result()
+        pools[0].submit(os.getpid).result()
+        yield from _through(Way(submit, lambda: workers, retries, trouble), tasks)
     except BrokenExecutor:
-        _stop(pool)
         why = 'worker processes do not start; a script must call sweep under `if __name__ == "__main__":`'
         raise reject("executor", workers, f"{why}, or with executor=None") from None
-    return pool
+    finally:  # now, in the middle of a point if need be
+        running = [process for pool in pools for process in (getattr(pool, "_processes", None) or {}).values()]
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.terminate()
+
+
+def _pool() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin)
 
 
 def _begin() -> None:
@@ -270,14 +259,6 @@ def _begin() -> None:
             os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-
-
-def _stop(pool: ProcessPoolExecutor) -> None:
-    """End the processes now, in the middle of a point if need be."""
-    running = list((getattr(pool, "_processes", None) or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in running:
-        process.terminate()
 
 
 def _pickles(task: Task) -> None:
