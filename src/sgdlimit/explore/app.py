@@ -103,7 +103,7 @@ def _words(trouble: Trouble) -> dict[str, str]:
 
 
 def _asked(request: Request) -> tuple[str, View]:
-    """Client and view."""
+    """Who asks, and the view that is asked for."""
     query = request.scope["query_string"].decode("latin-1")
     parts = [part for part in query.split("&") if part]
     clients = [part.removeprefix("client=") for part in parts if part.startswith("client=")]

@@ -126,7 +126,7 @@ class Computation:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds."""
+        """How many bytes it holds."""
         return sum(map(len, self.parts)) + sum(map(len, self.files.values()))
 
     def hear(self, answer: Answer) -> None:
@@ -144,7 +144,7 @@ class Computation:
             self.ended = answer.word == "done" or Trouble(answer.word, answer.content.decode())
 
     def tell(self) -> None:
-        """Wake all who wait."""
+        """Wake all who wait for more of it."""
         self.changed.set()
         self.changed = asyncio.Event()
 

@@ -30,7 +30,7 @@ HEADERS = {
 
 
 def new_token() -> str:
-    """Not to be guessed."""
+    """A random word that cannot be guessed."""
     return secrets.token_urlsafe(24)
 
 

@@ -75,7 +75,7 @@ class View:
 
     @property
     def units(self) -> int:
-        """Of the student."""
+        """How many units the student has."""
         return self["width"] if matters("width", self.values) else 1
 
     @property
@@ -150,7 +150,7 @@ class View:
 
     @property
     def runs_options(self) -> Words:
-        """What `sl.simulate` is told."""
+        """What `sl.simulate` is told for the runs."""
         size = {"dim": self["dim"], "trials": self["trials"]}
         return {**size, "t_max": self["t_max"], "seed": self["seed"], **self._step}
 

@@ -44,12 +44,12 @@ class Tell(Protocol):
     """Takes JSON for the page, or, with a name, the content of a file; from any thread."""
 
     def __call__(self, content: bytes, name: str = "") -> None:
-        """Send it."""
+        """Send it to the page, or keep it for download."""
         ...
 
 
 def curves(query: str, tell: Tell) -> None:
-    """Rough curves, fast."""
+    """Tell rough curves, a tenth of a second after they are asked for."""
     view = View.read(query)
     solution = _solved(view, **(view.theory_options | (SEVERAL if view.units > 1 else PREVIEW)))
     tell(_json(_theory(view, solution)))

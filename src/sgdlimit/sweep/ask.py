@@ -85,7 +85,7 @@ def prepare(
 
 
 def _task(
-    point: dict[str, Any], setting: Setting, kinds: dict[str, Options], times: np.ndarray | None, given: Options
+    point: dict[str, object], setting: Setting, kinds: dict[str, Options], times: np.ndarray | None, given: Options
 ) -> Task:
     """What one point computes; options along an axis win over those that are common."""
     own = dict(setting.options)

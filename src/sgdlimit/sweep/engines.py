@@ -41,7 +41,7 @@ def _nothing(*_: Task) -> None:
 
 
 class Engine(NamedTuple):
-    """Where tasks run."""
+    """A place where tasks run, and what must be known of it beforehand."""
 
     run: Callable[[Iterator[Task]], Finished]
     workers: int | None

@@ -47,7 +47,7 @@ class Sweep:
 
     @property
     def dataset(self) -> "xarray.Dataset":
-        """Of the first kind."""
+        """The dataset of the first kind."""
         return next(iter(self.datasets.values()))
 
     def __getitem__(self, kind: str) -> "xarray.Dataset":
@@ -93,7 +93,7 @@ class Sweep:
 
     @classmethod
     def load(cls, path: str | Path) -> "Sweep":
-        """Read what `save` wrote."""
+        """The sweep that `save` wrote to a file."""
         import h5py
         import xarray
 

@@ -81,7 +81,7 @@ class Store:
             )
 
     def keys(self) -> set[str]:
-        """Hashes of all points."""
+        """The hashes of all points that are there."""
         with os.scandir(self._points) as found:
             return {entry.name.removesuffix(".npz") for entry in found if entry.name.endswith(".npz")}
 

@@ -72,7 +72,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """One point."""
+    """One point: all that goes into it, and the hash under which it is known."""
 
     problem: Problem
     algorithm: Algorithm
@@ -81,7 +81,7 @@ class Task:
     seed: int
     final: bool
     """Whether only values at the last time are kept."""
-    labels: dict[str, Any]
+    labels: dict[str, float | str]
     """Values along the axes, as they are shown."""
     key: str
     """Hash of everything above, less the labels, and of the numerical version."""
@@ -108,14 +108,14 @@ def _structure(structure: Any) -> str:
     return digest(jax.tree.unflatten(structure, [0.0] * structure.num_leaves))
 
 
-def identify(model: Any) -> str:
+def identify(model: Problem | Algorithm) -> str:
     """A problem or an algorithm in letters, the same in another process; fast for thousands that differ in numbers."""
     leaves, structure = jax.tree.flatten(model)
     numbers = ",".join(repr(x) if isinstance(x, float | int) else digest(x) for x in leaves)
     return f"{_structure(structure)} {numbers}"
 
 
-def _option(value: Any) -> str:
+def _option(value: object) -> str:
     return json.dumps(value) if isinstance(value, float | int | str | bool | None) else digest(value)
 
 
@@ -126,7 +126,7 @@ def make(
     times: np.ndarray,
     *,
     final: bool,
-    labels: dict[str, Any],
+    labels: dict[str, float | str],
     seed: int,
     own_seed: bool,
 ) -> Task:
@@ -146,7 +146,7 @@ def make(
     return Task(problem, algorithm, calls, times, seed, final, labels, key, version)
 
 
-def _hash(words: Mapping[str, Any]) -> str:
+def _hash(words: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
 
 
@@ -157,7 +157,7 @@ def perform(task: Task) -> Outcome:
     dims: dict[str, tuple[str, ...]] = {}
     lasting = True
 
-    def put(name: str, values: Any, *axes: str) -> None:
+    def put(name: str, values: object, *axes: str) -> None:
         arrays[name], dims[name] = np.asarray(values), axes
 
     for kind, options in task.calls:
