@@ -9,31 +9,31 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from .._version import __version__
 from ..errors import InputError, reject
 from . import texts
 from .fields import described
-from .pool import Computation, Pool, Trouble
+from .pool import KINDS, Computation, Pool, Trouble
 from .security import App, Guard, Receive, Scope, Send
 from .view import View
 
 STATIC = Path(__file__).parent / "static"
-PAGES = {"": "index.html"} | {file.name: file.name for file in sorted(STATIC.iterdir()) if file.is_file()}
 STATUS = {"invalid": 400, "refused": 422, "full": 503, "time": 504, "superseded": 409, "failed": 500, "gone": 499}
 FILES = {"theory.nc": "refined", "theory.csv": "refined", "runs.nc": "runs", "runs.csv": "runs"}
 CLIENT = re.compile(r"[A-Za-z0-9_-]{1,40}")
 FRESH = {"cache-control": "no-store"}
 MEDIA = {".nc": "application/x-netcdf", ".csv": "text/csv; charset=utf-8"}
-Endpoint = Callable[[Request], Awaitable[Response]]
 _NOBODIES = itertools.count()
 
 
@@ -54,14 +54,30 @@ def make(token: str, pool: Pool, hosts: tuple[str, ...] = ()) -> App:
         starting.cancel()
         await pool.stop()
 
+    async def answer(request: Request) -> Response:
+        """Work of a kind in one piece, runs line by line, or a file of finished work."""
+        name = request.path_params["name"]
+        kind = FILES.get(name, name)
+        if kind not in KINDS:
+            raise HTTPException(404)
+        client, view = _asked(request)
+        if kind == "runs":
+            view.check_runs()
+        work = pool.submit(client, kind, view.runs_key() if kind == "runs" else view.theory_key())
+        if name == "runs":
+            return StreamingResponse(_lines(pool, client, work), media_type="application/x-ndjson", headers=FRESH)
+        await _finished(request, pool, client, work)
+        if name in FILES:
+            headers = FRESH | {"content-disposition": f'attachment; filename="{name}"'}
+            return Response(work.files[name], media_type=MEDIA[Path(name).suffix], headers=headers)
+        return Response(work.parts[-1], media_type="application/json", headers=FRESH)
+
     routes = [
-        *(Route(f"/{path}", _page(STATIC / name)) for path, name in PAGES.items()),
-        Route("/plotly.min.js", _page(plotly_script(), "private, max-age=86400")),
+        Route("/plotly.min.js", _drawing_library),
         Route("/api/fields", lambda _: JSONResponse({"version": __version__, "groups": described()}, headers=FRESH)),
         Route("/api/texts", _texts),
-        *(Route(f"/api/{kind}", _whole(kind, pool)) for kind in ("curves", "kernels", "refined")),
-        Route("/api/runs", _lines(pool)),
-        *(Route(f"/api/{name}", _file(name, kind, pool)) for name, kind in FILES.items()),
+        Route("/api/{name}", answer),
+        Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]
     inner = Starlette(routes=routes, lifespan=lifespan, exception_handlers={InputError: _refused, Trouble: _refused})
 
@@ -84,11 +100,8 @@ async def _start(pool: Pool) -> None:
     pool.warm(-1)
 
 
-def _page(file: Path, cache: str = "no-cache") -> Endpoint:
-    async def page(_: Request) -> Response:
-        return FileResponse(file, headers={"cache-control": cache})
-
-    return page
+async def _drawing_library(_: Request) -> Response:
+    return FileResponse(plotly_script(), headers={"cache-control": "private, max-age=86400"})
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -113,23 +126,23 @@ def _asked(request: Request) -> tuple[str, View]:
     return clients[0] if clients else f"nobody {next(_NOBODIES)}", view
 
 
-def _submitted(request: Request, kind: str, pool: Pool) -> tuple[str, Computation]:
-    """Client, and the computation that it asks for."""
-    client, view = _asked(request)
-    if kind == "runs":
-        view.check_runs()
-    return client, pool.submit(client, kind, view.runs_key() if kind == "runs" else view.theory_key())
-
-
 async def _texts(request: Request) -> Response:
     _, view = _asked(request)
     words = {"python": texts.python(view), "toml": texts.toml(view), "address": view.query()}
     return JSONResponse(words, headers=FRESH)
 
 
-async def _finished(request: Request, kind: str, pool: Pool) -> Computation:
-    """A computation that has ended; if the browser goes away before, nobody waits for it any more."""
-    client, work = _submitted(request, kind, pool)
+async def _lines(pool: Pool, client: str, work: Computation) -> AsyncIterator[bytes]:
+    """Parts as they come; trouble on the way is the last line."""
+    try:
+        async for part in pool.follow(client, work):
+            yield part + b"\n"
+    except Trouble as trouble:
+        yield json.dumps(_words(trouble)).encode() + b"\n"
+
+
+async def _finished(request: Request, pool: Pool, client: str, work: Computation) -> None:
+    """Wait for all of a computation; if the browser goes away before, nobody waits for it any more."""
 
     async def end() -> None:
         async for _ in pool.follow(client, work):
@@ -144,47 +157,7 @@ async def _finished(request: Request, kind: str, pool: Pool) -> Computation:
     try:
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         done.pop().result()
-        return work
     finally:
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-
-
-def _whole(kind: str, pool: Pool) -> Endpoint:
-    """An answer in one piece."""
-
-    async def answer(request: Request) -> Response:
-        work = await _finished(request, kind, pool)
-        return Response(work.parts[-1], media_type="application/json", headers=FRESH)
-
-    return answer
-
-
-def _lines(pool: Pool) -> Endpoint:
-    """Runs, line by line; trouble on the way is the last line."""
-
-    async def answer(request: Request) -> Response:
-        client, work = _submitted(request, "runs", pool)
-
-        async def lines() -> AsyncIterator[bytes]:
-            try:
-                async for part in pool.follow(client, work):
-                    yield part + b"\n"
-            except Trouble as trouble:
-                yield json.dumps(_words(trouble)).encode() + b"\n"
-
-        return StreamingResponse(lines(), media_type="application/x-ndjson", headers=FRESH)
-
-    return answer
-
-
-def _file(name: str, kind: str, pool: Pool) -> Endpoint:
-    """A file of finished work, which is done now if it has not been."""
-
-    async def answer(request: Request) -> Response:
-        work = await _finished(request, kind, pool)
-        headers = FRESH | {"content-disposition": f'attachment; filename="{name}"'}
-        return Response(work.files[name], media_type=MEDIA[Path(name).suffix], headers=headers)
-
-    return answer

@@ -46,10 +46,7 @@ def function(kind: str) -> Callable[..., Result]:
     from ..limits import least_squares, online
     from ..simulation import simulate
 
-    known: dict[str, Callable[..., Result]] = {
-        "solve": solve, "least_squares": least_squares, "online": online, "simulate": simulate
-    }  # fmt: skip
-    return known[kind]
+    return {"solve": solve, "least_squares": least_squares, "online": online, "simulate": simulate}[kind]
 
 
 @functools.cache
