@@ -133,22 +133,18 @@ def _kinds(kind: object, options: Options, algorithm: Algorithm) -> dict[str, Op
             raise reject("kind", repr(name), f"it must be {', '.join(KINDS)}, or several of them")
         if not isinstance(said, Mapping):
             raise reject(f"kind[{name!r}]", repr(said), "it must be a table of options, such as {'tol': 1e-3}")
-        for option in said:
+        for option in (*said, *options):
             tasks.check(name, option)
+        for option in said:
             if option not in tasks.takes(name) or option in ("t_max", "seed"):
                 raise reject(f"kind[{name!r}]", repr(option), f"sl.{name} has {', '.join(tasks.takes(name))}")
-    for option in options:
-        for name in own:
-            tasks.check(name, option)
-        if not any(option in tasks.takes(name) for name in own):
-            known = dict.fromkeys(name for kind in own for name in tasks.takes(kind))
-            raise reject(option, options[option], f"unknown option; there are {', '.join(known)}")
-    stepping = ("dt",) if algorithm.rows is not None and len(own) > 1 else ()
-    given = {
-        name: [key for key in tasks.takes(name) if key in options and not (name == "simulate" and key in stepping)]
-        for name in own
-    }
-    return {name: {**{key: options[key] for key in given[name]}, **said} for name, said in own.items()}
+    known = dict.fromkeys(option for name in own for option in tasks.takes(name))
+    for option, value in options.items():
+        if option not in known:
+            raise reject(option, value, f"unknown option; there are {', '.join(known)}")
+    not_simulated = ("dt",) if algorithm.rows is not None and len(own) > 1 else ()
+    meant = {name: {*tasks.takes(name)}.difference(not_simulated if name == "simulate" else ()) for name in own}
+    return {name: {**{key: options[key] for key in options if key in meant[name]}, **own[name]} for name in own}
 
 
 def _each(kind: object) -> tuple[str, ...]:

@@ -130,22 +130,23 @@ def assemble(plan: Plan, tasks: Sequence[Task], outcomes: Mapping[str, Outcome],
     """All points, each where it belongs."""
     import xarray
 
-    values, dims = _gather([outcomes.get(task.key) for task in tasks])
+    found = [outcomes.get(task.key) for task in tasks]
     kinds = [call.kind for call in tasks[0].calls]
     axes, coords = _axes(plan)
     if not tasks[0].final:
         coords["time"] = ("time", tasks[0].times)
     groups: dict[str, dict[str, Any]] = {kind: {} for kind in (*kinds, "comparison")}
-    for name, array in values.items():
+    names = dict.fromkeys(name for outcome in found if outcome is not None for name in outcome.arrays)
+    for name in sorted(names, key=lambda name: name.partition("/")[2] in ABOUT_POINTS):  # curves first
         group, _, short = name.partition("/")
+        further, array = _gather(name, found)
         words = {"long_name": _meaning(short)}
-        groups[group][short] = ((*axes, *dims[name]), array.reshape((*plan.shape, *array.shape[1:])), words)
+        groups[group][short] = ((*axes, *further), array.reshape((*plan.shape, *array.shape[1:])), words)
     if "seed" not in plan.names:
         seeds = np.asarray([task.seed for task in tasks]).reshape(plan.shape)
         for kind in kinds:
             groups[kind]["seed"] = (axes, seeds, {"long_name": ABOUT_POINTS["seed"]})
-    datasets = {kind: xarray.Dataset(_sorted(groups[kind]), coords, {"kind": kind, **about}) for kind in kinds}
-    datasets = {kind: _units(found) for kind, found in datasets.items()}
+    datasets = {kind: _units(xarray.Dataset(groups[kind], coords, {"kind": kind, **about})) for kind in kinds}
     if len(kinds) == 1:
         return Sweep(datasets, None, about)
     compared = {name: coords[name] for name in coords if name != "time"}
@@ -153,27 +154,16 @@ def assemble(plan: Plan, tasks: Sequence[Task], outcomes: Mapping[str, Outcome],
     return Sweep(datasets, xarray.Dataset(groups["comparison"], compared, dict(about)), about)
 
 
-def _gather(outcomes: Sequence[Outcome | None]) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
-    """Arrays over all points, as large as the largest needs; elsewhere NaN, or no word. Names of their further axes."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    dims: dict[str, tuple[str, ...]] = {}
-    words: set[str] = set()
-    present = [(row, outcome) for row, outcome in enumerate(outcomes) if outcome is not None]
-    for _, outcome in present:
-        for name, array in outcome.arrays.items():
-            shapes[name] = tuple(map(max, shapes.get(name, array.shape), array.shape))
-            dims[name] = outcome.dims[name]
-            words |= {name} if array.dtype.kind == "U" else set()
-    out = {
-        name: np.full(
-            (len(outcomes), *shape), "" if name in words else np.nan, dtype=object if name in words else float
-        )
-        for name, shape in shapes.items()
-    }
-    for row, outcome in present:
-        for name, array in outcome.arrays.items():
-            out[name][(row, *map(slice, array.shape))] = array
-    return {name: array.astype(str) if name in words else array for name, array in out.items()}, dims
+def _gather(name: str, outcomes: Sequence[Outcome | None]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Further axes of a variable, and its values at all points: as large as the largest needs, elsewhere NaN or ''."""
+    present = {row: outcome for row, outcome in enumerate(outcomes) if outcome is not None and name in outcome.arrays}
+    arrays = {row: outcome.arrays[name] for row, outcome in present.items()}
+    words = any(array.dtype.kind == "U" for array in arrays.values())
+    shape = np.max([array.shape for array in arrays.values()], axis=0).astype(int)
+    out = np.full((len(outcomes), *shape), "" if words else np.nan, dtype=object if words else float)
+    for row, array in arrays.items():
+        out[(row, *map(slice, array.shape))] = array
+    return next(iter(present.values())).dims[name], out.astype(str) if words else out
 
 
 def _axes(plan: Plan) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -182,12 +172,6 @@ def _axes(plan: Plan) -> tuple[tuple[str, ...], dict[str, Any]]:
         return plan.names, {name: (name, coordinate(values)) for name, values in plan.axes.items()}
     columns = {name: coordinate(point[name] for point in plan.points) for name in plan.names}
     return ("point",), {name: ("point", values) for name, values in columns.items()}
-
-
-def _sorted(variables: dict[str, Any]) -> dict[str, Any]:
-    """Curves first, then what is known of the points."""
-    last = [name for name in variables if name in ABOUT_POINTS]
-    return {name: variables[name] for name in [*(n for n in variables if n not in last), *last]}
 
 
 def _units(dataset: "xarray.Dataset") -> "xarray.Dataset":
