@@ -30,7 +30,7 @@ import sgdlimit as sl
 from sgdlimit.sweep import engines, tasks
 from sgdlimit.sweep.store import Store
 
-LONGEST = 5.0
+LONGEST = 10.0
 """Seconds that listing, loading or extending may take."""
 DEVIATION = 4.5
 """Error bars that the worst of some hundred thousand numbers may be off; correlated, a few hundred of them count."""

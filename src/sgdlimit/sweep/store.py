@@ -119,9 +119,9 @@ class Store:
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
                 about, flat = json.loads(stored["about"].item()), stored["numbers"]
             arrays = {name: np.asarray(words) for name, words in about["words"].items()}
-            ends = np.cumsum([math.prod(shape) for shape in about["shapes"].values()])
-            for (name, shape), part in zip(about["shapes"].items(), np.split(flat, ends)[:-1], strict=True):
-                arrays[name] = part.reshape(shape)
+            for name, shape in about["shapes"].items():
+                size = math.prod(shape)
+                arrays[name], flat = flat[:size].reshape(shape), flat[size:]
             return Outcome(arrays, {name: tuple(about["dims"][name]) for name in arrays}, lasting=True)
         except Exception:  # whatever numpy and zip raise on damaged bytes
             path.unlink(missing_ok=True)
