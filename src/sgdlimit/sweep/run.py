@@ -121,7 +121,7 @@ def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) 
             failures += outcome.failed
             bar.advance()
             tell()
-    return outcomes if store is None else store.load(others) | outcomes
+    return outcomes if store is None else outcomes | store.load(others - outcomes.keys())
 
 
 def _kept(asked: PreparedSweep) -> str:
