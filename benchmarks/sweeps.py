@@ -30,7 +30,7 @@ import sgdlimit as sl
 from sgdlimit.sweep import engines, tasks
 from sgdlimit.sweep.store import Store
 
-LONGEST = 5.0
+LONGEST = 10.0
 """Seconds that listing, loading or extending may take."""
 DEVIATION = 4.5
 """Error bars that the worst of some hundred thousand numbers may be off; correlated, a few hundred of them count."""
@@ -164,7 +164,7 @@ def one_run(folder: str, workers: int) -> None:
     """What is killed. Every point is written down before it is computed."""
     log = (Path(folder) / f"log-{os.getpid()}").open("a")
 
-    def noted(missing: Any, run: Any) -> Any:
+    def noted(missing: Any) -> Any:
         for task in missing:
             print(task.key, file=log, flush=True)
             yield task
@@ -173,7 +173,7 @@ def one_run(folder: str, workers: int) -> None:
 
     def chosen(executor: Any, retries: int) -> engines.Engine:
         engine = choose(executor, retries)
-        return engine._replace(run=lambda missing: engine.run(noted(missing, engine.run)))
+        return engine._replace(run=lambda missing: engine.run(noted(missing)))
 
     engines.choose = chosen
     found = sl.sweep(

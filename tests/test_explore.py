@@ -22,7 +22,7 @@ import sgdlimit as sl
 from sgdlimit import describe
 from sgdlimit.cli.specification import read, solve_specification
 from sgdlimit.explore import texts
-from sgdlimit.explore.fields import FIELDS, Choice, Number, Several, Whole, described
+from sgdlimit.explore.fields import FIELDS, Choice, Number, Several, Whole, described, spell
 from sgdlimit.explore.pool import Kind, Pool, Trouble
 from sgdlimit.explore.security import Guard, local, new_token
 from sgdlimit.explore.view import View
@@ -141,12 +141,12 @@ def test_the_table_for_the_page_is_complete_and_plain():
     names = [f["name"] for group in table for f in group["fields"]]
     assert names == list(FIELDS)
     for f in FIELDS.values():
-        assert f.parse(f.spell(f.default)) == f.default
+        assert f.parse(spell(f.default)) == f.default
         for other, allowed in f.when.items():
             assert set(allowed) <= set(options(other))
         if isinstance(f, Number):
             assert f.least <= f.slider[0] < f.slider[1] <= f.most
-            assert f.parse(f.spell(f.slider[0])) == f.slider[0]
+            assert f.parse(spell(f.slider[0])) == f.slider[0]
         assert isinstance(f, Number | Whole | Choice | Several)
 
 

@@ -599,6 +599,7 @@ def test_poisson_numbers_follow_the_poisson_law(rate):
 @pytest.mark.parametrize("count", [2, 3, 4, 40])
 def test_what_is_carried_between_times_is_monotone_cubic(count: int) -> None:
     from scipy.interpolate import PchipInterpolator
+
     from sgdlimit.estimate.extrapolation import onto
 
     rng = np.random.default_rng(count)

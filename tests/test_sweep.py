@@ -3,12 +3,12 @@
 import dataclasses
 import errno
 import json
+import math
 import os
 import subprocess
 import sys
 import threading
 import warnings
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +22,6 @@ from sgdlimit.control import stages
 from sgdlimit.results import files
 from sgdlimit.results.variables import COMPARABLE
 from sgdlimit.sweep import engines, store, tasks
-from sgdlimit.sweep import run as run_module
 
 GRID = {"sample_ratio": [0.5, 2.0], "temperature": [0.1, 0.3, 0.5]}
 EXACT = {"kind": "least_squares", "t_max": 2.0}
@@ -302,67 +301,36 @@ def test_a_point_that_others_left_no_memory_for_is_computed_again(ridge, tmp_pat
     assert identical(found, sl.sweep(ridge, SGF, **call | {"store": None}))
 
 
-@pytest.fixture
-def small_packs(monkeypatch):
-    for name, value in (("LOOSE", 4), ("FEW", 3), ("PACK", 5)):
-        monkeypatch.setattr(store, name, value)
-    monkeypatch.setattr(run_module, "FEW", 3)
-
-
-def test_packed_points_are_the_same_and_others_can_read_them(ridge, tmp_path, computed, small_packs):
-    over = {"sample_ratio": [0.5, 2.0, 3.0], "temperature": [0.1, 0.3, 0.5]}
-    first = sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT)
-    packs = list((tmp_path / "s" / "packs").glob("*.nc"))
-    assert len(packs) >= 2
-    assert len(list((tmp_path / "s" / "points").iterdir())) + sum(_points(pack) for pack in packs) == 9
-    assert identical(first, sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT))
-    assert len(computed) == 9
-    names = xarray.open_dataset(packs[0], engine="h5netcdf")
-    values = xarray.open_dataset(packs[0], group="least_squares", engine="h5netcdf")
-    for row in range(names.sizes["point"]):
-        inputs = json.loads(names["inputs"].values[row])
-        assert inputs["problem"]["sample_ratio"] == names["sample_ratio"].values[row]
+def test_others_read_points_without_this_package(ridge, tmp_path):
+    over = {"sample_ratio": [0.5, 2.0], "temperature": [0.1, 0.3]}
+    kind = {"least_squares": {}, "simulate": {"dim": 20, "trials": 2}}
+    sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", kind=kind, t_max=2.0)
+    files = list((tmp_path / "s" / "points").glob("*.npz"))
+    assert len(files) == 4
+    for file in files:
+        with np.load(file) as point:
+            about, numbers = json.loads(point["about"].item()), point["numbers"]
+        inputs, arrays = about["inputs"], {}
+        for name, shape in about["shapes"].items():
+            arrays[name], numbers = numbers[: math.prod(shape)].reshape(shape), numbers[math.prod(shape) :]
+        assert not len(numbers)
+        assert inputs["problem"]["sample_ratio"] == about["labels"]["sample_ratio"]
+        assert about["words"]["least_squares/status"] == "complete"
+        assert about["dims"]["simulate/norm_trials"] == ["trial", "time", "student", "student_"]
         problem = dataclasses.replace(ridge, sample_ratio=inputs["problem"]["sample_ratio"])
         single = sl.least_squares(problem, sl.SGF(inputs["algorithm"]["temperature"]), times=inputs["times"])
-        np.testing.assert_array_equal(values["test_error"].values[row], single["test_error"])
+        np.testing.assert_array_equal(arrays["least_squares/test_error"], single["test_error"])
 
 
-def _points(pack):
-    with xarray.open_dataset(pack, engine="h5netcdf") as found:
-        return found.sizes["point"]
-
-
-def test_a_kill_between_packing_and_removing_loses_and_doubles_nothing(ridge, tmp_path, monkeypatch, small_packs):
-    monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: None)
-    over = {"temperature": list(np.linspace(0.1, 1, 8))}
-    first = sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT)
-    monkeypatch.undo()
-    kept = store.Store(tmp_path / "s")
-    assert len(list((tmp_path / "s" / "points").glob("*.npz"))) == 8
-    assert len(kept.keys()) == 8
-    kept.pack(1)
-    assert len(kept.keys()) == 8
-    assert not list((tmp_path / "s" / "points").glob("*.npz"))
-    assert identical(first, sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT))
-
-
-def test_a_damaged_point_is_computed_again_and_a_damaged_pack_is_named(ridge, tmp_path, computed, small_packs):
+@pytest.mark.parametrize("harm", [lambda b: b[:-100], lambda b: b[:500] + bytes([b[500] ^ 1]) + b[501:], lambda b: b""])
+def test_a_damaged_point_is_computed_again(ridge, tmp_path, computed, harm):
     over = {"temperature": [0.1, 0.2]}
     first = sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT)
-    loose = next((tmp_path / "s" / "points").glob("*.npz"))
-    loose.write_bytes(loose.read_bytes()[:-100])
-    assert identical(first, sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT))
-    assert len(computed) == 3
-    store.Store(tmp_path / "s").pack(1)
-    pack = next((tmp_path / "s" / "packs").glob("*.nc"))
-    content = bytearray(pack.read_bytes())
-    content[len(content) // 2] ^= 1
-    pack.write_bytes(content)
-    with pytest.raises(sl.InputError, match=r"store: got .*nc; .*damaged; delete it"):
-        sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT)
-    pack.unlink()
-    assert identical(first, sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT))
-    assert len(computed) == 5
+    point = next((tmp_path / "s" / "points").glob("*.npz"))
+    point.write_bytes(harm(point.read_bytes()))
+    for _ in range(2):
+        assert identical(first, sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT))
+        assert len(computed) == 3
 
 
 def test_a_store_of_another_version_or_of_other_files_is_refused(ridge, tmp_path, monkeypatch):
@@ -376,7 +344,11 @@ def test_a_store_of_another_version_or_of_other_files_is_refused(ridge, tmp_path
     for folder, words in (("mine", "other files"), ("mine/thesis.tex", "no folder"), ("none/s", "does not exist")):
         with pytest.raises(sl.InputError, match=words):
             sl.sweep(ridge, SGF, over=GRID, store=tmp_path / folder, **EXACT)
-    (tmp_path / "s" / "store.json").write_text("{")
+    sign = tmp_path / "s" / "store.json"
+    sign.write_text(json.dumps(json.loads(sign.read_text()) | {"sgdlimit_store": 1}))
+    with pytest.raises(sl.InputError, match=r"store: .*layout 1.*name a new folder"):
+        sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
+    sign.write_text("{")
     with pytest.raises(sl.InputError, match="cannot be read"):
         sl.sweep(ridge, SGF, over=GRID, store=tmp_path / "s", **EXACT)
 
@@ -406,7 +378,7 @@ def test_a_store_that_cannot_be_written_is_refused_before_work(ridge, tmp_path, 
     assert not computed
 
 
-def test_sweeps_that_share_a_store_lose_nothing_and_share_the_work(ridge, tmp_path, computed, small_packs):
+def test_sweeps_that_share_a_store_lose_nothing_and_share_the_work(ridge, tmp_path, computed):
     over = {"sample_ratio": [0.5, 1.0, 2.0], "temperature": list(np.linspace(0.1, 1.0, 20))}
     found = {}
 

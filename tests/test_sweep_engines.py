@@ -252,14 +252,14 @@ def test_a_dask_worker_killed_in_the_middle_costs_nothing(ridge, cluster, tmp_pa
 def test_tasks_that_the_scheduler_forgets_are_sent_again(ridge, alone, cluster, monkeypatch):
     sent = []
 
-    def forgetful(client, task, send=engines._sent):
-        future = send(client, task)
+    def forgetful(perform, task, *, send=cluster.submit, **options):
+        future = send(perform, task, **options)
         sent.append(task.key)
         if len(sent) == 2:
-            client.cancel([future], force=True)
+            cluster.cancel([future], force=True)
         return future
 
-    monkeypatch.setattr(engines, "_sent", forgetful)
+    monkeypatch.setattr(cluster, "submit", forgetful)
     assert identical(alone, sl.sweep(ridge, SGF, over=OVER, executor=cluster, **EXACT))
     assert len(sent) == 7
     assert len(set(sent)) == 6

@@ -241,11 +241,16 @@ def chosen(executor: Any) -> Executor | None:
     if not isinstance(executor, Executor):
         why = "it must be None, a concurrent.futures executor, or a dask Client"
         raise reject("executor", repr(executor), why)
+    refuse_fork(executor)
+    return executor
+
+
+def refuse_fork(executor: Executor) -> None:
+    """Refuse processes that are forks of this one."""
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
-        why = "jax does not survive a fork; give mp_context=multiprocessing.get_context('spawn')"
+        why = "jax does not survive a fork; give mp_context=multiprocessing.get_context('spawn'), or executor=2 in a sweep"
         raise reject("executor", "a ProcessPoolExecutor that forks", why)
-    return executor
 
 
 def _elsewhere(slices: list[_Slice], executor: Executor, told: Callable[[int], None]) -> list[Records | None]:

@@ -21,6 +21,10 @@ When = Mapping[str, tuple[str, ...]]
 """Fields and those of their values for which another field has a meaning; all of them must hold."""
 
 
+Value = float | int | str | tuple[str, ...]
+"""What a field can be set to."""
+
+
 @final
 @dataclass(frozen=True)
 class Number:
@@ -39,18 +43,11 @@ class Number:
     kind: str = "number"
 
     def parse(self, text: str) -> float:
-        """The number, or an InputError."""
-        why = f"it must be a number from {self.least:g} to {self.most:g}"
-        if not text.isascii() or not NUMBER.fullmatch(text):
-            raise reject(self.name, repr(text), why)
-        value = float(text)
-        if not math.isfinite(value) or not self.least <= value <= self.most:
-            raise reject(self.name, text, why)
+        """The number that a text stands for, or an InputError."""
+        value = float(text) if text.isascii() and NUMBER.fullmatch(text) else math.nan
+        if not self.least <= value <= self.most:
+            raise reject(self.name, repr(text), f"it must be a number from {self.least:g} to {self.most:g}")
         return value
-
-    def spell(self, value: float) -> str:
-        """The shortest text that gives the same number."""
-        return repr(value).removesuffix(".0")
 
 
 @final
@@ -68,15 +65,10 @@ class Whole:
     kind: str = "whole"
 
     def parse(self, text: str) -> int:
-        """The number, or an InputError."""
-        why = f"it must be a whole number from {self.least} to {self.most}"
+        """The number that a text stands for, or an InputError."""
         if not text.isascii() or not re.fullmatch(r"\d{1,12}", text) or not self.least <= int(text) <= self.most:
-            raise reject(self.name, repr(text), why)
+            raise reject(self.name, repr(text), f"it must be a whole number from {self.least} to {self.most}")
         return int(text)
-
-    def spell(self, value: int) -> str:
-        """Its digits."""
-        return str(value)
 
 
 @final
@@ -94,14 +86,10 @@ class Choice:
     kind: str = "choice"
 
     def parse(self, text: str) -> str:
-        """The word, or an InputError."""
+        """The word itself, or an InputError if it is none of them."""
         if text not in self.options:
             raise reject(self.name, repr(text), f"it must be one of {', '.join(self.options)}")
         return text
-
-    def spell(self, value: str) -> str:
-        """The word."""
-        return value
 
 
 @final
@@ -125,9 +113,12 @@ class Several:
                 raise reject(self.name, repr(word), f"it must be some of {', '.join(self.options)}, parted by commas")
         return tuple(word for word in self.options if word in given)
 
-    def spell(self, value: tuple[str, ...]) -> str:
-        """The words, parted by commas."""
+
+def spell(value: Value) -> str:
+    """The shortest text from which the field that `value` belongs to reads it again."""
+    if isinstance(value, tuple):
         return ",".join(value)
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 Field = Number | Whole | Choice | Several
@@ -238,6 +229,6 @@ OF_RUNS = ("dim", "trials", "batch")
 def described() -> list[dict[str, Any]]:
     """The table in plain words, for the page."""
     return [
-        {"group": group, "fields": [vars(f) | {"default": f.spell(f.default)} for f in fields]}  # type: ignore[arg-type]
+        {"group": group, "fields": [vars(f) | {"default": spell(f.default)} for f in fields]}
         for group, fields in GROUPS.items()
     ]

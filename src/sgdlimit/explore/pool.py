@@ -1,36 +1,38 @@
 """Who computes what, and when: a bounded queue before a few worker processes.
 
-A client has one piece of work of a kind; a newer one takes its place (the latest wins). Equal work is done once, for
-all who wait for it, and kept for a while. Work that takes too long ends with its process, and another is started. Rough
-curves go before everything else, and long work never has all the workers.
+A client has one computation of a kind; a newer one takes its place (the latest wins). Equal ones are done once, for all
+who wait for them, and kept for a while. One that takes too long ends with its process, and another is started. Rough
+curves go before everything else, and long computations never have all the workers. An executor of the standard library
+gives neither parts of an answer on the way, nor an end to what has begun.
 """
 
 import asyncio
 import contextlib
+import itertools
 import multiprocessing
-import threading
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import NamedTuple
 
-from .worker import Answer, Order, Stop, main
+from .worker import Answer, Order, main
 
 MOST_WAITING = 64
-"""Pieces of work in the queue."""
+"""Computations in the queue."""
 MOST_BYTES = 64 * 2**20
-"""Of finished work that is kept."""
+"""Of finished ones that are kept."""
 WORKERS = 3
 
 
 class Kind(NamedTuple):
-    """How one kind of work is treated."""
+    """How computations of one kind are treated."""
 
     priority: int
     seconds: float
     """After which it is ended."""
     long: bool
-    """Ends early once nobody waits for it. Short work does not: it may be compiling, which serves the next one."""
+    """Ends early once nobody waits for it. A short one does not: it may be compiling, which serves the next one."""
 
 
 KINDS = {
@@ -49,39 +51,8 @@ class Trouble(Exception):
         self.word, self.message = word, message
 
 
-ENDINGS = {
-    "refused": "",
-    "failed": "the computation failed: ",
-    "stopped": "a newer request took its place",
-}
-
-
-@dataclass(eq=False)
-class Job:
-    """One piece of work, with all that it has said so far."""
-
-    number: int
-    kind: str
-    query: str
-    key: tuple[str, str]
-    clients: set[str] = field(default_factory=set)
-    parts: list[bytes] = field(default_factory=list)
-    files: dict[str, bytes] = field(default_factory=dict)
-    ended: Trouble | bool = False
-    """True: done."""
-    stopping: bool = False
-    """Told to stop: whoever asks for the same now needs another one."""
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(map(len, self.parts)) + sum(map(len, self.files.values()))
-
-    def tell(self) -> None:
-        """Wake all who wait."""
-        self.changed.set()
-        self.changed = asyncio.Event()
+def _superseded() -> Trouble:
+    return Trouble("superseded", "a newer request took its place")
 
 
 class _Worker:
@@ -89,30 +60,35 @@ class _Worker:
 
     def __init__(self, module: str) -> None:
         self._module = module
-        self._process: Any = None
-        self._pipe: Any = None
-        self.answers: asyncio.Queue[Answer | None] = asyncio.Queue()
+        self._process: SpawnProcess | None = None
+        self._pipe: Connection
 
     def start(self) -> None:
-        """Unless it runs."""
-        if self._process is not None:
-            return
-        context = multiprocessing.get_context("spawn")  # jax does not survive a fork
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=main, args=(other, self._module), daemon=True)
-        self._process.start()
-        other.close()
-        self.answers = asyncio.Queue()
-        arguments = self._pipe, self.answers, asyncio.get_running_loop()
-        threading.Thread(target=_read, args=arguments, daemon=True).start()
+        """Begin the process, unless it runs."""
+        if self._process is None:
+            context = multiprocessing.get_context("spawn")  # jax does not survive a fork
+            self._pipe, other = context.Pipe()
+            self._process = context.Process(target=main, args=(other, self._module), daemon=True)
+            self._process.start()
+            other.close()
 
-    def send(self, message: Order | Stop) -> None:
-        """To the process; one that is gone says so by itself."""
+    def send(self, message: Order | int) -> None:
+        """Tell the process what to do, or the number of what to stop; one that is gone says so by itself."""
         with contextlib.suppress(OSError):
             self._pipe.send(message)
 
+    async def answer(self) -> Answer:
+        """The next answer, or an error if the process is gone."""
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._pipe.fileno(), ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(self._pipe.fileno())
+        return self._pipe.recv()
+
     def end(self) -> None:
-        """At once."""
+        """Kill the process, if there is one."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -121,22 +97,56 @@ class _Worker:
 
     @property
     def pid(self) -> int | None:
-        """Of its process."""
+        """The number that the system gave its process."""
         return None if self._process is None else self._process.pid
 
 
-def _read(pipe: Any, answers: "asyncio.Queue[Answer | None]", loop: asyncio.AbstractEventLoop) -> None:
-    """Answers of a process, into the server's loop; None when it is gone."""
-    answer: Answer | None
-    while True:
-        try:
-            answer = pipe.recv()
-        except Exception:  # a process may die in the middle of a message
-            answer = None
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(answers.put_nowait, answer)
-        if answer is None:
+@dataclass(eq=False)
+class Computation:
+    """One piece of work, with all that it has said so far."""
+
+    number: int
+    kind: str
+    query: str
+    clients: set[str] = field(default_factory=set)
+    parts: list[bytes] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    worker: _Worker | None = None
+    """Who does it; None: it waits."""
+    ended: Trouble | bool = False
+    """True: done."""
+    stopping: bool = False
+    """Told to stop: whoever asks for the same now needs another one."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Equal for computations with the same answer."""
+        return self.kind, self.query
+
+    @property
+    def size(self) -> int:
+        """How many bytes it holds."""
+        return sum(map(len, self.parts)) + sum(map(len, self.files.values()))
+
+    def hear(self, answer: Answer) -> None:
+        """One answer of the worker that does it."""
+        if answer.number != self.number:
             return
+        if answer.word == "part":
+            self.parts.append(answer.content)
+            self.tell()
+        elif answer.word == "file":
+            self.files[answer.name] = answer.content
+        elif answer.word == "stopped":
+            self.ended = _superseded()
+        else:
+            self.ended = answer.word == "done" or Trouble(answer.word, answer.content.decode())
+
+    def tell(self) -> None:
+        """Wake all who wait for more of it."""
+        self.changed.set()
+        self.changed = asyncio.Event()
 
 
 class Pool:
@@ -151,150 +161,115 @@ class Pool:
     ) -> None:
         self._kinds, self._most_waiting = kinds, most_waiting
         self._workers = [_Worker(module) for _ in range(workers)]
-        self._running: dict[int, Job] = {}
-        self._waiting: list[Job] = []
-        self._done: OrderedDict[tuple[str, str], Job] = OrderedDict()
+        self._open: list[Computation] = []
+        """Those that wait or run, the oldest first."""
+        self._done: dict[tuple[str, str], Computation] = {}
+        """Those that are kept, the latest used last."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._count = 0
+        self._numbers = itertools.count()
 
     def warm(self, place: int = 0) -> None:
-        """Start a worker before there is work for it: importing takes a second."""
-        if place < len(self._workers):
-            self._workers[place].start()
+        """Start the first worker, or the last (−1), before there is work for it: importing takes a second."""
+        self._workers[place].start()
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that run now."""
+        """The numbers of the processes that run now."""
         return [worker.pid for worker in self._workers if worker.pid is not None]
 
-    def submit(self, client: str, kind: str, query: str) -> Job:
+    def submit(self, client: str, kind: str, query: str) -> Computation:
         """Work for a client, in place of what it had of this kind; a `Trouble` if there is no room."""
-        key = kind, query
-        if key in self._done:
-            self._done.move_to_end(key)
-            return self._done[key]
-        for job in [*self._waiting, *self._running.values()]:
-            if job.kind == kind and job.key != key:
-                self.leave(client, job)
-        alike = [j for j in [*self._waiting, *self._running.values()] if j.key == key and not j.stopping]
-        job = alike[0] if alike else None
-        if job is None:
-            if len(self._waiting) >= self._most_waiting:
-                raise Trouble("full", "too many requests are waiting; try again in a few seconds")
-            self._count += 1
-            job = Job(self._count, kind, query, key)
-            self._waiting.append(job)
-        job.clients.add(client)
-        self._dispatch()
-        return job
-
-    def leave(self, client: str, job: Job) -> None:
-        """The client does not wait any longer; what nobody waits for is dropped."""
-        if client not in job.clients:
-            return
-        job.clients.discard(client)
-        if job.clients or job.ended:
-            job.tell()
-            return
-        if job in self._waiting:
-            self._waiting.remove(job)
-            job.ended = Trouble("superseded", ENDINGS["stopped"])
+        wanted = Computation(next(self._numbers), kind, query)
+        if wanted.key in self._done:
+            self._done[wanted.key] = self._done.pop(wanted.key)
+            return self._done[wanted.key]
+        for other in [other for other in self._open if other.kind == kind and other.query != query]:
+            self.leave(client, other)
+        alike = [other for other in self._open if other.key == wanted.key and not other.stopping]
+        if alike:
+            wanted = alike[0]
+        elif sum(other.worker is None for other in self._open) >= self._most_waiting:
+            raise Trouble("full", "too many requests are waiting; try again in a few seconds")
         else:
-            for place, running in self._running.items():
-                if running is job and self._kinds[job.kind].long:
-                    job.stopping = True
-                    self._workers[place].send(Stop(job.number))
-        job.tell()
+            self._open.append(wanted)
+        wanted.clients.add(client)
+        self._dispatch()
+        return wanted
 
-    async def follow(self, client: str, job: Job) -> AsyncIterator[bytes]:
+    def leave(self, client: str, work: Computation) -> None:
+        """The client does not wait any longer; what nobody waits for is dropped."""
+        if client not in work.clients:
+            return
+        work.clients.discard(client)
+        if not work.clients and not work.ended:
+            if work.worker is None:
+                self._open.remove(work)
+                work.ended = _superseded()
+            elif self._kinds[work.kind].long:
+                work.stopping = True
+                work.worker.send(work.number)
+        work.tell()
+
+    async def follow(self, client: str, work: Computation) -> AsyncIterator[bytes]:
         """All parts, those that are there and those to come; a `Trouble` if it does not end well."""
         seen = 0
         try:
             while True:
-                while seen < len(job.parts):
+                while seen < len(work.parts):
                     seen += 1
-                    yield job.parts[seen - 1]
-                if isinstance(job.ended, Trouble):
-                    raise job.ended
-                if job.ended:
+                    yield work.parts[seen - 1]
+                if work.ended is True:
                     return
-                if client not in job.clients:
-                    raise Trouble("superseded", ENDINGS["stopped"])
-                await job.changed.wait()
+                if work.ended:
+                    raise work.ended
+                if client not in work.clients:
+                    raise _superseded()
+                await work.changed.wait()
         finally:
-            self.leave(client, job)
+            self.leave(client, work)
 
     def _dispatch(self) -> None:
-        """Give waiting work to idle workers: short work to the first, whose programs are warm, long work to others."""
-        for job in sorted(self._waiting, key=lambda j: (self._kinds[j.kind].priority, j.number)):
-            idle = [place for place in range(len(self._workers)) if place not in self._running]
-            if not idle:
-                return
-            place = idle[0]
-            if self._kinds[job.kind].long:
-                busy = sum(self._kinds[j.kind].long for j in self._running.values())
-                if busy >= max(1, len(self._workers) - 2):
-                    continue
-                warm = [p for p in idle if self._workers[p].pid is not None and p > 0]
-                place = (warm or [p for p in idle if p > 0] or idle)[0]
-            self._waiting.remove(job)
-            self._running[place] = job
-            task = asyncio.create_task(self._run(place, job))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        """Give waiting work to idle workers: the first that is free, whose programs are warm; long work to the last."""
+        most_long = max(1, len(self._workers) - 2)
+        waiting = [work for work in self._open if work.worker is None]
+        for work in sorted(waiting, key=lambda work: self._kinds[work.kind].priority):
+            able = self._workers[-most_long:] if self._kinds[work.kind].long else self._workers
+            busy = {other.worker for other in self._open}
+            work.worker = next((worker for worker in able if worker not in busy), None)
+            if work.worker is not None:
+                task = asyncio.create_task(self._run(work, work.worker))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, place: int, job: Job) -> None:
-        """One job on one worker, to its end or to that of its time."""
-        worker, seconds = self._workers[place], self._kinds[job.kind].seconds
+    async def _run(self, work: Computation, worker: _Worker) -> None:
+        """One computation on one worker, to its end or to that of its time."""
+        seconds = self._kinds[work.kind].seconds
         try:
             worker.start()
-            worker.send(Order(job.number, job.kind, job.query))
+            worker.send(Order(work.number, work.kind, work.query))
             async with asyncio.timeout(seconds):
-                while not job.ended:
-                    self._heard(job, worker, await worker.answers.get())
+                while not work.ended:
+                    work.hear(await worker.answer())
         except TimeoutError:
             worker.end()
             words = f"it took longer than {seconds:g} s and was ended; take a smaller problem, or run the Python text"
-            job.ended = Trouble("time", words)
-        except asyncio.CancelledError:
-            worker.end()
-            raise
+            work.ended = Trouble("time", words)
         except Exception as error:
             worker.end()
-            job.ended = Trouble("failed", f"{ENDINGS['failed']}{type(error).__name__}: {error}")
+            words = f"the process that computed it died ({type(error).__name__}); it may have run out of memory"
+            work.ended = Trouble("failed", words)
         finally:
-            self._running.pop(place, None)
-            self._keep(job)
-            job.tell()
+            self._open.remove(work)
+            if work.ended is True:
+                self._done[work.key] = work
+                while sum(kept.size for kept in self._done.values()) > MOST_BYTES:
+                    del self._done[next(iter(self._done))]
+            work.tell()
             self._dispatch()
 
-    def _heard(self, job: Job, worker: _Worker, answer: Answer | None) -> None:
-        """One answer of the worker that does the job."""
-        if answer is None:
-            worker.end()
-            job.ended = Trouble("failed", "the process that computed it died; it may have run out of memory")
-        elif answer.number != job.number:
-            return
-        elif answer.word == "part":
-            job.parts.append(answer.content)
-            job.tell()
-        elif answer.word == "file":
-            job.files[answer.name] = answer.content
-        elif answer.word == "done":
-            job.ended = True
-        else:
-            word = "superseded" if answer.word == "stopped" else answer.word
-            job.ended = Trouble(word, ENDINGS[answer.word] + answer.content.decode())
-
-    def _keep(self, job: Job) -> None:
-        """Finished work, as much as there is room for."""
-        if job.ended is True:
-            self._done[job.key] = job
-            while sum(kept.size for kept in self._done.values()) > MOST_BYTES:
-                self._done.popitem(last=False)
-
     async def stop(self) -> None:
-        """End all processes."""
+        """End all processes; nothing that waits begins any more."""
+        self._open = [work for work in self._open if work.worker is not None]
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

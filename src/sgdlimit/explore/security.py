@@ -11,7 +11,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 Scope = MutableMapping[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
+"""What ASGI tells of a request; a message has the same form."""
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LONGEST_ADDRESS = 2400
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -27,7 +30,7 @@ HEADERS = {
 
 
 def new_token() -> str:
-    """Not to be guessed."""
+    """A random word that cannot be guessed."""
     return secrets.token_urlsafe(24)
 
 
@@ -51,15 +54,15 @@ class Guard:
         self._app, self._token = app, token.encode()
         self._hosts = {name.lower() for name in (*LOOPBACK, *hosts)}
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """ASGI."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, as ASGI has it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
             raise RuntimeError("only http is served")  # a websocket is closed by that
 
-        async def guarded(message: MutableMapping[str, Any]) -> None:
+        async def guarded(message: Scope) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *HEADERS.items()]
             await send(message)

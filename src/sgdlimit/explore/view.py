@@ -6,7 +6,7 @@ from typing import Any, final
 from urllib.parse import parse_qsl, urlencode
 
 from ..errors import reject
-from .fields import BINARY, DRAWN_ONLY, FIELDS, LONGEST, OF_RUNS, SIGNS, UNPLANTED
+from .fields import BINARY, DRAWN_ONLY, FIELDS, LONGEST, OF_RUNS, SIGNS, UNPLANTED, spell
 
 MOST_ENTRIES = 2e7
 """Of the data matrix of one run: 80 MB, twice."""
@@ -54,12 +54,8 @@ class View:
 
     def query(self, without: tuple[str, ...] = ()) -> str:
         """The address, without fields at their defaults; `read` gives the same view again."""
-        said = {
-            name: f.spell(self[name])  # type: ignore[arg-type]
-            for name, f in FIELDS.items()
-            if self[name] != f.default and name not in without
-        }
-        return urlencode(said)
+        said = {name: self[name] for name, f in FIELDS.items() if self[name] != f.default and name not in without}
+        return urlencode({name: spell(value) for name, value in said.items()})
 
     def theory_key(self) -> str:
         """The same for views with the same theory."""
@@ -79,7 +75,7 @@ class View:
 
     @property
     def units(self) -> int:
-        """Of the student."""
+        """How many units the student has."""
         return self["width"] if matters("width", self.values) else 1
 
     @property
@@ -154,7 +150,7 @@ class View:
 
     @property
     def runs_options(self) -> Words:
-        """What `sl.simulate` is told."""
+        """What `sl.simulate` is told for the runs."""
         size = {"dim": self["dim"], "trials": self["trials"]}
         return {**size, "t_max": self["t_max"], "seed": self["seed"], **self._step}
 

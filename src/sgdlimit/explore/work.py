@@ -3,13 +3,14 @@
 Every kind of work is a function of a view and of `tell`, which takes words for the page and files to download.
 """
 
+import contextlib
 import io
 import json
 import math
 import tempfile
 import time as clock
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from ..results.quality import ERROR
 from ..results.variables import TABLE
 from ..simulation import simulate
 from ..solver import solve
-from .view import ROUGH, View
+from .view import ROUGH, View, Words
 
 PREVIEW = {"samples": 4096, "replicas": 16, "tol": ROUGH, "max_seconds": 3.0}
 """What `sl.solve` is told for a rough curve: always the same samples, so that nothing is compiled twice; steps are
@@ -43,14 +44,14 @@ class Tell(Protocol):
     """Takes JSON for the page, or, with a name, the content of a file; from any thread."""
 
     def __call__(self, content: bytes, name: str = "") -> None:
-        """Send it."""
+        """Send it to the page, or keep it for download."""
         ...
 
 
 def curves(query: str, tell: Tell) -> None:
-    """Rough curves, fast."""
+    """Tell rough curves, a tenth of a second after they are asked for."""
     view = View.read(query)
-    solution = _solved(view, **(SEVERAL if view.units > 1 else PREVIEW), **_without(view.theory_options, "tol"))
+    solution = _solved(view, **(view.theory_options | (SEVERAL if view.units > 1 else PREVIEW)))
     tell(_json(_theory(view, solution)))
 
 
@@ -81,8 +82,8 @@ def runs(query: str, tell: Tell) -> None:
     """Runs at finite size, record by record as they come; at the end the density of the weights and the files."""
     view = View.read(query)
     view.check_runs()
-    problem, algorithm = _objects(view)
-    records: list[Any] = []
+    problem, algorithm = problem_from_words(view.problem), algorithm_from_words(view.algorithm)
+    records: list[Words] = []
     sent = clock.monotonic()
 
     def send() -> None:
@@ -92,11 +93,13 @@ def runs(query: str, tell: Tell) -> None:
         sent = clock.monotonic()
 
     def watch(trial: int, time: float, values: dict[str, np.ndarray]) -> None:
-        records.append({"trial": trial, "time": time, "values": _record(values)})
+        now = {name: float(value) for name, value in _entries({name: np.asarray(v) for name, v in values.items()}, 0)}
+        records.append({"trial": trial, "time": time, "values": now})
         if clock.monotonic() - sent > EVERY:
             send()
 
-    found = _quietly(lambda: simulate(problem, algorithm, **view.runs_options, workers=1, watch=watch, progress=False))
+    with _quiet():
+        found = simulate(problem, algorithm, **view.runs_options, workers=1, watch=watch, progress=False)
     send()
     laws = []
     if "theta" in found:
@@ -110,70 +113,61 @@ KINDS = {"curves": curves, "refined": refined, "kernels": kernels, "runs": runs}
 """What can be asked for."""
 
 
-def _objects(view: View) -> tuple[Any, Any]:
-    return problem_from_words(view.problem), algorithm_from_words(view.algorithm)
-
-
 def _solved(view: View, **options: Any) -> Solution:
-    problem, algorithm = _objects(view)
-    return _quietly(lambda: solve(problem, algorithm, progress=False, **options))
+    with _quiet():
+        return solve(problem_from_words(view.problem), algorithm_from_words(view.algorithm), progress=False, **options)
 
 
-def _quietly(compute: Callable[[], Any]) -> Any:
-    """The result says how it ended; the page shows that."""
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings: the result says how it ended, and the page shows that."""
     with warnings.catch_warnings():
         for kind in (DivergenceWarning, ToleranceWarning, UnreliableWarning):
             warnings.simplefilter("ignore", kind)
-        return compute()
+        yield
 
 
-def _without(words: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in words.items() if key != name}
-
-
-def _ended(result: Result) -> dict[str, Any]:
+def _ended(result: Result) -> Words:
     """How it ended, what it took."""
     seconds = {key: result.about["diagnostics"].get(key) for key in ("seconds", "compile_seconds")}
     return {"status": result.status, "message": result.message, **seconds}
 
 
-def _theory(view: View, solution: Solution) -> dict[str, Any]:
+def _theory(view: View, solution: Solution) -> Words:
     """Curves with their total errors; a matrix over units is one curve an entry."""
     every = max(1, math.ceil(len(solution.time) / POINTS))
     kept = np.unique([*range(0, len(solution.time), every), len(solution.time) - 1]) if len(solution.time) else []
     found = {}
-    for name in SHOWN:
-        if name in solution.curves:
-            value, error = (part[kept] for part in solution.curve(name))
-            doubtful = solution.error_share(name) > ERROR
-            for suffix, place in _entries(name, value.shape[1:]):
-                at = (slice(None), *place)
-                found[name + suffix] = {"of": name, "value": value[at], "error": error[at], "doubtful": doubtful}
+    for name, (value, error) in _curves(solution).items():
+        of = name.split()[0]
+        doubtful = solution.error_share(of) > ERROR
+        found[name] = {"of": of, "value": value[kept], "error": error[kept], "doubtful": doubtful}
     checks = [str(check) for check in solution.quality.failed]
     options = {key: solution.about["options"].get(key) for key in ("samples", "steps", "tol", "memory")}
     return {"time": solution.time[kept], "curves": found, "checks": checks, "options": options, **_ended(solution)}
 
 
-def _entries(name: str, shape: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
-    """Names and places of the entries of a curve: of a symmetric matrix the lower half."""
-    if math.prod(shape) == 1:
-        return [("", (0,) * len(shape))]
-    places = [tuple(int(i) for i in place) for place in np.ndindex(*shape)]
-    places = [p for p in places if name != "norm" or p[1] <= p[0]]
-    return [(f" {','.join(str(i + 1) for i in place)}", place) for place in places]
+def _curves(solution: Solution) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Value and total error over time of every entry of every curve that the page shows."""
+    both = {name: np.stack(solution.curve(name)) for name in SHOWN if name in solution.curves}
+    return {name: (value, error) for name, (value, error) in _entries(both, 2)}
 
 
-def _record(values: dict[str, np.ndarray]) -> dict[str, float]:
-    """One record of a run, entry by entry, under the names of the theory's curves."""
-    return {
-        name + suffix: float(np.asarray(values[name])[place])
-        for name in SHOWN
-        if name in values
-        for suffix, place in _entries(name, np.shape(values[name]))
-    }
+def _entries(values: Mapping[str, np.ndarray], before: int) -> Iterator[tuple[str, np.ndarray]]:
+    """What the page shows of these, entry by entry of the axes behind the first ones: "norm 2,1" of a matrix `norm`.
+
+    Of a symmetric matrix only the lower half.
+    """
+    for name in SHOWN:
+        if name in values:
+            shape = values[name].shape[before:]
+            for place in np.ndindex(*shape):
+                if name != "norm" or place[1] <= place[0]:
+                    suffix = "" if math.prod(shape) == 1 else f" {','.join(str(i + 1) for i in place)}"
+                    yield name + suffix, values[name][(..., *place)]
 
 
-def _density(values: np.ndarray) -> dict[str, Any]:
+def _density(values: np.ndarray) -> Words:
     """A histogram over all but the rarest values; an atom shows as one high bin."""
     low, high = np.quantile(values, [0.001, 0.999])
     middle, half = (low + high) / 2, max((high - low) / 2, 1e-3) * 1.05
@@ -181,7 +175,7 @@ def _density(values: np.ndarray) -> dict[str, Any]:
     return {"edges": edges, "density": count / (len(values) * np.diff(edges))}
 
 
-def _json(words: dict[str, Any]) -> bytes:
+def _json(words: Words) -> bytes:
     return json.dumps(_plain(words), allow_nan=False).encode()
 
 
@@ -205,29 +199,20 @@ def _netcdf(result: Result) -> bytes:
 
 def _theory_table(solution: Solution) -> bytes:
     """Time, and every curve with its total error."""
-    columns: dict[str, Any] = {"time": solution.time}
-    for name in SHOWN:
-        if name in solution.curves:
-            value, error = solution.curve(name)
-            for suffix, place in _entries(name, value.shape[1:]):
-                at = (slice(None), *place)
-                columns |= {name + suffix: value[at], f"{name}{suffix} error": error[at]}
+    columns = {"time": solution.time}
+    for name, (value, error) in _curves(solution).items():
+        columns |= {name: value, f"{name} error": error}
     return _csv(columns, solution)
 
 
 def _runs_table(found: Runs) -> bytes:
     """A row for every trial and time."""
-    columns: dict[str, Any] = {"trial": np.repeat(np.arange(found.trials), len(found.time))}
-    columns["time"] = np.tile(found.time, found.trials)
-    for name in SHOWN:
-        if name in found.curves:
-            values = found[name].reshape(found.trials * len(found.time), *found[name].shape[2:])
-            for suffix, place in _entries(name, values.shape[1:]):
-                columns[name + suffix] = values[(slice(None), *place)]
-    return _csv(columns, found)
+    columns = {"trial": np.repeat(np.arange(found.trials), len(found.time)), "time": np.tile(found.time, found.trials)}
+    values = {name: found[name] for name in found.curves}
+    return _csv(columns | {name: value.ravel() for name, value in _entries(values, 2)}, found)
 
 
-def _csv(columns: dict[str, Any], result: Result) -> bytes:
+def _csv(columns: Mapping[str, np.ndarray], result: Result) -> bytes:
     text = io.StringIO()
     print(f"# {result.title()}; {result.status}", file=text)
     print(",".join(f'"{name}"' if "," in name else name for name in columns), file=text)

@@ -7,23 +7,20 @@ import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import InputError
 
+Functions = dict[str, Callable[..., None]]
+"""By kind of work: what computes it, a function of a query and of `tell`."""
+
 
 class Order(NamedTuple):
-    """Work to do: `kind` is a function of the module that a worker serves."""
+    """Work to do: `kind` is a function of the module that a worker serves. Its number alone means: stop it."""
 
     number: int
     kind: str
     query: str
-
-
-class Stop(NamedTuple):
-    """No more of that work, please."""
-
-    number: int
 
 
 class Answer(NamedTuple):
@@ -35,41 +32,31 @@ class Answer(NamedTuple):
     content: bytes = b""
 
 
-def main(pipe: Connection, module: str) -> None:
-    """Serve orders until the pipe closes. Runs in a process of its own."""
-    _Serving(pipe, module).forever()
-
-
 class _Serving:
-    def __init__(self, pipe: Connection, module: str) -> None:
-        self._pipe, self._module = pipe, module
-        self._orders: SimpleQueue[Order] = SimpleQueue()
-        self._current, self._stopped = -1, -1
+    """What a worker is at, and what it was told to stop."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self.orders: SimpleQueue[Order] = SimpleQueue()
+        self._current, self._stopped = -1, -2
         self._telling = threading.Lock()
 
-    def forever(self) -> None:
-        """Ctrl-C of the terminal is the server's; here it means a `Stop` for what is being done."""
-        signal.signal(signal.SIGINT, self._interrupted)
-        threading.Thread(target=self._listen, daemon=True).start()
-        kinds: dict[str, Callable[..., None]] = importlib.import_module(self._module).KINDS
-        while True:
-            self._serve(self._orders.get(), kinds)
-
-    def _listen(self) -> None:
-        """Orders and stops, while the main thread works; without a server there is nothing to live for."""
+    def listen(self) -> None:
+        """Take orders and stops, while the main thread works; without a server there is nothing to live for."""
         while True:
             try:
-                message = self._pipe.recv()
+                message: Order | int = self._pipe.recv()
             except (EOFError, OSError):
                 os._exit(0)
             if isinstance(message, Order):
-                self._orders.put(message)
+                self.orders.put(message)
             else:
-                self._stopped = message.number
+                self._stopped = message
                 # to the main thread, which may sleep
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    def _interrupted(self, *_: Any) -> None:
+    def interrupted(self, *_: object) -> None:
+        """End the current order, if it is to be stopped; Ctrl-C of the terminal is the server's business."""
         if not self._telling.locked():  # half a message would be the last one
             self._go_on()
 
@@ -77,7 +64,9 @@ class _Serving:
         if self._current == self._stopped:
             raise KeyboardInterrupt
 
-    def _serve(self, order: Order, kinds: dict[str, Callable[..., None]]) -> None:
+    def serve(self, order: Order, functions: Functions) -> None:
+        """Do what an order says, and tell how it ended."""
+
         def tell(content: bytes, name: str = "") -> None:
             self._tell(Answer(order.number, "file" if name else "part", name, content))
             self._go_on()
@@ -86,17 +75,29 @@ class _Serving:
         try:
             self._current = order.number
             try:
-                kinds[order.kind](order.query, tell)
+                self._go_on()  # it may have been stopped before it began
+                functions[order.kind](order.query, tell)
             finally:
-                self._current = -2
+                self._current = -1
         except InputError as error:
             word, why = "refused", str(error)
         except KeyboardInterrupt:
             word = "stopped"
         except Exception as error:
-            word, why = "failed", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            text = " ".join(str(error).split())[:300]
+            word, why = "failed", f"the computation failed: {type(error).__name__}: {text}"
         self._tell(Answer(order.number, word, content=why.encode()))
 
     def _tell(self, answer: Answer) -> None:
         with self._telling:
             self._pipe.send(answer)
+
+
+def main(pipe: Connection, module: str) -> None:
+    """Serve orders until the pipe closes. Runs in a process of its own."""
+    serving = _Serving(pipe)
+    signal.signal(signal.SIGINT, serving.interrupted)
+    threading.Thread(target=serving.listen, daemon=True).start()
+    functions: Functions = importlib.import_module(module).KINDS
+    while True:
+        serving.serve(serving.orders.get(), functions)

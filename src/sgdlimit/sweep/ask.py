@@ -15,16 +15,19 @@ from ..describe import to_words
 from ..errors import instance, reject, seed_number, whole
 from ..problem import Problem
 from . import engines, points, tasks
-from .packs import Block
 from .points import Plan, Setting
 from .store import Store
-from .tasks import KINDS, Call, Task
+from .tasks import KINDS, Call, Outcome, Task
 
 TIMES = 65
 """Recorded times where only t_max is given."""
 
 
-class Job(NamedTuple):
+Options = dict[str, Any]
+"""Arguments by name, of a sweep or of one of its functions, as the user gives them."""
+
+
+class PreparedSweep(NamedTuple):
     """A sweep that can begin."""
 
     plan: Plan
@@ -33,19 +36,18 @@ class Job(NamedTuple):
     engine: engines.Engine
     about: dict[str, str]
 
-    def missing(self, blocks: Sequence[Block]) -> list[Task]:
-        """Tasks that have no block, each once."""
-        known = {key for found in blocks for key in found.keys}
+    def missing(self, known: Mapping[str, Outcome]) -> list[Task]:
+        """Tasks that have no outcome among those known, each once."""
         return list({task.key: task for task in self.tasks if task.key not in known}.values())
 
-    def stored(self) -> list[Block]:
-        """Points that are finished already."""
-        return [] if self.store is None else list(self.store.load({task.key for task in self.tasks}))
+    def stored(self) -> dict[str, Outcome]:
+        """Points that are finished already, by their hash."""
+        return {} if self.store is None else self.store.load(task.key for task in self.tasks)
 
 
-def asked(
-    problem: Problem, algorithm: Algorithm, over: Any, *, listed: Any, options: dict[str, Any], **given: Any
-) -> Job:
+def prepare(
+    problem: Problem, algorithm: Algorithm, over: object, *, listed: object, options: Options, **given: Any
+) -> PreparedSweep:
     """Refuse, before any work, what cannot be computed; then make the task of every point."""
     keep_programs()
     instance("problem", problem, Problem, "a Problem")
@@ -79,11 +81,11 @@ def asked(
         "numerical_version": tasks.numerical_version(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    return Job(plan, made, store, engine, about)
+    return PreparedSweep(plan, made, store, engine, about)
 
 
 def _task(
-    point: dict[str, Any], setting: Setting, kinds: dict[str, dict[str, Any]], times: Any, given: dict[str, Any]
+    point: dict[str, object], setting: Setting, kinds: dict[str, Options], times: np.ndarray | None, given: Options
 ) -> Task:
     """What one point computes; options along an axis win over those that are common."""
     own = dict(setting.options)
@@ -102,7 +104,7 @@ def _task(
     return task
 
 
-def _times(given: dict[str, Any], paths: Mapping[str, points.Path]) -> np.ndarray | None:
+def _times(given: Options, paths: Mapping[str, points.Path]) -> np.ndarray | None:
     """Recorded at every point; None: every point has a t_max of its own."""
     if ("options", "t_max") not in paths.values():
         t_max = given["t_max"]
@@ -118,7 +120,7 @@ def _times(given: dict[str, Any], paths: Mapping[str, points.Path]) -> np.ndarra
     return None
 
 
-def _kinds(kind: Any, options: dict[str, Any], algorithm: Algorithm) -> dict[str, dict[str, Any]]:
+def _kinds(kind: object, options: Options, algorithm: Algorithm) -> dict[str, Options]:
     """What is computed at a point, with its options; every option must be one of somebody's.
 
     Where an algorithm has a step of its own, `dt` is meant for the theory.
@@ -131,25 +133,21 @@ def _kinds(kind: Any, options: dict[str, Any], algorithm: Algorithm) -> dict[str
             raise reject("kind", repr(name), f"it must be {', '.join(KINDS)}, or several of them")
         if not isinstance(said, Mapping):
             raise reject(f"kind[{name!r}]", repr(said), "it must be a table of options, such as {'tol': 1e-3}")
-        for option in said:
+        for option in (*said, *options):
             tasks.check(name, option)
+        for option in said:
             if option not in tasks.takes(name) or option in ("t_max", "seed"):
                 raise reject(f"kind[{name!r}]", repr(option), f"sl.{name} has {', '.join(tasks.takes(name))}")
-    for option in options:
-        for name in own:
-            tasks.check(name, option)
-        if not any(option in tasks.takes(name) for name in own):
-            known = dict.fromkeys(name for kind in own for name in tasks.takes(kind))
-            raise reject(option, options[option], f"unknown option; there are {', '.join(known)}")
-    stepping = ("dt",) if algorithm.rows is not None and len(own) > 1 else ()
-    given = {
-        name: [key for key in tasks.takes(name) if key in options and not (name == "simulate" and key in stepping)]
-        for name in own
-    }
-    return {name: {**{key: options[key] for key in given[name]}, **said} for name, said in own.items()}
+    known = dict.fromkeys(option for name in own for option in tasks.takes(name))
+    for option, value in options.items():
+        if option not in known:
+            raise reject(option, value, f"unknown option; there are {', '.join(known)}")
+    not_simulated = ("dt",) if algorithm.rows is not None and len(own) > 1 else ()
+    meant = {name: {*tasks.takes(name)}.difference(not_simulated if name == "simulate" else ()) for name in own}
+    return {name: {**{key: options[key] for key in options if key in meant[name]}, **own[name]} for name in own}
 
 
-def _each(kind: Any) -> tuple[Any, ...]:
+def _each(kind: object) -> tuple[str, ...]:
     """One kind, or several, each once."""
     if isinstance(kind, str):
         return (kind,)

@@ -5,30 +5,25 @@ when it is about to run it, so that the caller may look first whether somebody e
 under way, every task that was drawn is given back: computed, or failed with the reason.
 """
 
-import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
-from concurrent.futures import BrokenExecutor as Broken
+from concurrent import futures
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from functools import partial
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import InputError, reject, whole
-from .tasks import Outcome, Task, failed, perform, perform_elsewhere, performing, settle_down
+from ..errors import reject, whole
+from ..execute.crew import MOST, check_pickles, many, refuse_fork
+from .tasks import Outcome, Task, failed, perform, perform_elsewhere, performing
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Finished = Generator[tuple[Task, Outcome], None, None]
 Perform = Callable[[Task], Outcome]
@@ -36,42 +31,45 @@ Perform = Callable[[Task], Outcome]
 PATIENCE = 10.0
 """Seconds in which a scheduler must answer."""
 POLL = 1.0
-"""Seconds between two looks at a cluster: cancelled tasks and lost schedulers do not announce themselves."""
+"""Seconds between two looks at an executor: a lost scheduler does not announce itself."""
 AHEAD = 64
 """Tasks handed to an executor of the user's at a time, at least: who knows how many workers it has."""
 
 
-def _nothing(task: Task | None = None) -> None:
-    """Where nothing has to be checked, or closed."""
+def _nothing(*_: Task) -> None:
+    """Where every task can go, and nothing has to be closed."""
 
 
 class Engine(NamedTuple):
-    """Where tasks run."""
+    """A place where tasks run, and what must be known of it beforehand."""
 
     run: Callable[[Iterator[Task]], Finished]
     workers: int | None
     """How many run at a time; None: it may change."""
-    check: Callable[[Any], None]
+    check: Callable[[Task], None] = _nothing
     """Refuse a task that could not be sent."""
-    close: Callable[[], Any] = _nothing
+    close: Callable[[], object] = _nothing
     """Give back what was opened for it, whether it ran or not."""
 
 
-def choose(executor: Any, retries: int) -> Engine:
+def choose(executor: object, retries: int) -> Engine:
     """The engine that the user means; one that cannot work is refused now."""
     if executor is None:
-        return Engine(lambda tasks: in_process(tasks, perform), 1, _nothing)
+        return Engine(lambda tasks: in_process(tasks, perform), 1)
     if executor == "processes" or (hasattr(executor, "__index__") and not isinstance(executor, bool)):
         count = os.cpu_count() or 1 if executor == "processes" else executor
         count = whole("executor", count, least=1, most=4096, why="a number of processes must be from 1 to 4096")
-        _refuse_children()
-        return Engine(lambda tasks: processes(tasks, count, retries), count, _pickles)
+        return Engine(lambda tasks: processes(tasks, count, retries), count, check_pickles)
     if isinstance(executor, str):
-        return _scheduler(executor, retries)
+        client = _connected(executor)
+        return _cluster(client, retries)._replace(close=client.close)
     if isinstance(executor, Executor):
-        return _executor(executor)
-    if type(executor).__module__.split(".")[0] == "distributed" and hasattr(executor, "scheduler_info"):
-        return Engine(lambda tasks: cluster(tasks, executor, retries), None, _nothing)
+        return _executor(executor, retries)
+    if "distributed" in sys.modules:  # who has a client has imported it
+        from distributed import Client
+
+        if isinstance(executor, Client):
+            return _cluster(executor, retries)
     why = "it must be None, a number of processes, 'processes', a concurrent.futures executor, a dask Client,"
     raise reject("executor", repr(executor), f"{why} or the address of a scheduler, 'tcp://host:8786'")
 
@@ -80,8 +78,6 @@ def in_process(tasks: Iterator[Task], perform: Perform) -> Finished:
     """Here. Points that `solve` alone computes at once: in one program on a GPU, on a CPU by threads that share draws,
     with the bits of the single call; others one after another. Programs serve all that differ in numbers alone."""
     import jax
-
-    from ..execute.crew import MOST, many
 
     first = next(tasks, None)
     if first is None:
@@ -100,48 +96,151 @@ def in_process(tasks: Iterator[Task], perform: Perform) -> Finished:
             yield some[number], outcome
 
 
-# --- processes of our own ---
+# --- executors: ours, the user's, a cluster's ---
+
+
+class Way(NamedTuple):
+    """How tasks go to an executor."""
+
+    submit: Callable[[Task], Future[Outcome]]
+    ahead: Callable[[], int]
+    """How many it is given at a time."""
+    retries: int
+    """How often a task is sent again whose executor broke, or forgot it."""
+    trouble: str
+    """What is then said of it, with a place for how often it was sent."""
+    gone: Callable[[], bool] = lambda: False
+    """Whether nothing will come back any more, and nobody says so."""
+
+
+def _through(way: Way, tasks: Iterator[Task]) -> Finished:
+    """Tasks through an executor. A point's own errors are part of its outcome; others befall it on the way."""
+    running: dict[Future[Outcome], Task] = {}
+    sent: Counter[str] = Counter()
+
+    def send(task: Task) -> None:
+        sent[task.key] += 1
+        running[_submitted(way, task)] = task
+
+    try:
+        while True:
+            while len(running) < way.ahead() and (task := next(tasks, None)) is not None:
+                send(task)
+            if not running:
+                return
+            done, _ = futures.wait(running, POLL, futures.FIRST_COMPLETED)
+            if way.gone():
+                done = {future for future in running if future.cancel() or future.done()}
+            for future in done:
+                task = running.pop(future)
+                try:
+                    outcome = future.result()
+                except (futures.CancelledError, BrokenExecutor):
+                    if sent[task.key] <= way.retries:
+                        send(task)
+                        continue
+                    outcome = failed(task, way.trouble.format(sent[task.key]))
+                except Exception as error:
+                    outcome = failed(task, f"{type(error).__name__}: {error}")
+                yield task, outcome
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _submitted(way: Way, task: Task) -> Future[Outcome]:
+    """The future of a task; one that has failed where the executor takes no more."""
+    try:
+        return way.submit(task)
+    except Exception as error:
+        refused: Future[Outcome] = Future()
+        refused.set_exception(BrokenExecutor(str(error)) if isinstance(error, RuntimeError) else error)
+        return refused
+
+
+def _executor(executor: Executor, retries: int) -> Engine:
+    """One of the user's own: threads, processes, MPI (`mpi4py.futures.MPIPoolExecutor`), …."""
+    refuse_fork(executor)
+    function = perform if isinstance(executor, futures.ThreadPoolExecutor) else perform_elsewhere
+    by_name = isinstance(executor, ProcessPoolExecutor) or type(executor).__module__.startswith("mpi4py")
+    workers = getattr(executor, "_max_workers", None)
+    trouble = "the executor broke, {} times; run again with a new one"
+    way = Way(partial(executor.submit, function), lambda: max(AHEAD, 4 * (workers or 1)), retries, trouble)
+    return Engine(partial(_through, way), workers, check_pickles if by_name else _nothing)
+
+
+def _cluster(client: "Client", retries: int) -> Engine:
+    """A Dask cluster. Its scheduler tries a task again whose worker died; what it forgot, restarted, is sent again."""
+
+    def gone() -> bool:
+        return client.status == "closed"
+
+    def submit(task: Task) -> Future[Outcome]:
+        if gone():
+            raise BrokenExecutor
+        return executor.submit(perform_elsewhere, task)
+
+    def ahead() -> int:
+        try:
+            threads: Any = client.nthreads()  # of all workers, which may come and go
+            return max(AHEAD, 4 * sum(threads.values()))
+        except Exception:  # a scheduler that restarts, or is gone, does not tell
+            return AHEAD
+
+    executor = client.get_executor(pure=False)
+    trouble = "the scheduler lost it {} times, or is gone; finished points are kept, run again when there is one"
+    return Engine(partial(_through, Way(submit, ahead, retries, trouble, gone)), None)
+
+
+def _connected(address: str) -> "Client":
+    """A client of our own to the scheduler at an address."""
+    if "://" not in address:
+        why = "it must be 'processes' or the address of a scheduler: 'tcp://host:8786'"
+        raise reject("executor", repr(address), why)
+    try:
+        from distributed import Client
+    except ImportError:
+        raise reject("executor", address, "a Dask cluster needs `pip install 'sgdlimit[dask]'`") from None
+    try:
+        return Client(address, timeout=PATIENCE)
+    except (OSError, ValueError) as error:
+        said = str(error).split("\n")[0][:80]
+        why = f"no scheduler answers there within {PATIENCE:g} s ({said}); start one with `dask scheduler`"
+        raise reject("executor", address, why) from None
 
 
 def processes(tasks: Iterator[Task], workers: int, retries: int) -> Finished:
-    """New processes (spawn), fresh ones after a death; a task whose process dies is tried again, alone."""
-    pool = _pool(workers)
-    try:
-        while True:
-            running: dict[Future[Outcome], Task] = {}
-            try:
-                yield from _through(pool, tasks, perform, 2 * workers, running)
-                return
-            except Broken:
-                _stop(pool)
-                pool = _pool(workers)
-                # Who of them killed its process is not known: alone, it cannot harm others.
-                for task in list(running.values()):
-                    for _ in range(retries):
-                        try:
-                            yield task, _outcome(_submitted(pool, perform, task), task)
-                            break
-                        except Broken:
-                            _stop(pool)
-                            pool = _pool(workers)
-                    else:
-                        words = f"its process died {retries + 1} times; killed, or out of memory"
-                        yield task, failed(task, words)
-    finally:
-        _stop(pool)
+    """New processes (spawn), each in a pool of its own: one that dies takes no other task with it."""
+    pools = [_pool() for _ in range(workers)]
+    latest: list[Future[Outcome] | None] = [None] * workers
 
+    def submit(task: Task) -> Future[Outcome]:
+        place = next(place for place, future in enumerate(latest) if future is None or future.done())
+        try:
+            future = pools[place].submit(perform_elsewhere, task)
+        except BrokenExecutor:  # its process died
+            pools[place] = _pool()
+            future = pools[place].submit(perform_elsewhere, task)
+        latest[place] = future
+        return future
 
-def _pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that have started: one that cannot is told at once."""
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _begin)
+    trouble = "its process died {} times; killed, or out of memory"
     try:
-        pool.submit(os.getpid).result()
-    except Broken:
-        _stop(pool)
+        pools[0].submit(os.getpid).result()
+        yield from _through(Way(submit, lambda: workers, retries, trouble), tasks)
+    except BrokenExecutor:
         why = 'worker processes do not start; a script must call sweep under `if __name__ == "__main__":`'
         raise reject("executor", workers, f"{why}, or with executor=None") from None
-    return pool
+    finally:  # now, in the middle of a point if need be
+        running = [process for pool in pools for process in (getattr(pool, "_processes", None) or {}).values()]
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.terminate()
+
+
+def _pool() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin)
 
 
 def _begin() -> None:
@@ -155,189 +254,3 @@ def _begin() -> None:
             os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-    settle_down()
-
-
-def _stop(pool: ProcessPoolExecutor) -> None:
-    """End the processes now, in the middle of a point if need be."""
-    running = list((getattr(pool, "_processes", None) or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in running:
-        process.terminate()
-
-
-def _refuse_children() -> None:
-    """A script without a guard runs again in every worker, and would start workers of its own."""
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        why = 'a worker began to run the script anew; call sweep under `if __name__ == "__main__":`'
-        raise reject("executor", "a sweep inside a worker", why)
-
-
-# --- executors ---
-
-
-def _executor(executor: Executor) -> Engine:
-    """One of the user's own: threads, processes, MPI (`mpi4py.futures.MPIPoolExecutor`), …."""
-    context = getattr(executor, "_mp_context", None)
-    if context is not None and context.get_start_method() == "fork":
-        why = "jax does not survive a fork; give mp_context=multiprocessing.get_context('spawn'), or executor=2"
-        raise reject("executor", "a ProcessPoolExecutor that forks", why)
-    threads = isinstance(executor, ThreadPoolExecutor)
-    by_name = isinstance(executor, ProcessPoolExecutor) or type(executor).__module__.startswith("mpi4py")
-    workers = getattr(executor, "_max_workers", None)
-    ahead = max(AHEAD, 4 * (workers or 1))
-
-    def run(tasks: Iterator[Task]) -> Finished:
-        running: dict[Future[Outcome], Task] = {}
-        try:
-            yield from _through(executor, tasks, perform if threads else perform_elsewhere, ahead, running)
-        except Broken as error:
-            words = f"the executor broke ({type(error).__name__}); run again with a new one"
-            for task in (*running.values(), *tasks):
-                yield task, failed(task, words)
-        finally:
-            for future in running:
-                future.cancel()
-
-    return Engine(run, workers, _pickles if by_name else _nothing)
-
-
-def _through(
-    executor: Executor, tasks: Iterator[Task], perform: Perform, ahead: int, running: dict[Future[Outcome], Task]
-) -> Finished:
-    """Tasks through an executor, so many at a time; if it breaks, `running` holds those that have no outcome."""
-    while True:
-        while len(running) < ahead and (task := next(tasks, None)) is not None:
-            running[_submitted(executor, perform, task)] = task
-        if not running:
-            return
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in sorted(done, key=lambda future: isinstance(future.exception(), Broken)):
-            outcome = _outcome(future, running[future])
-            yield running.pop(future), outcome
-
-
-def _outcome(future: Future[Outcome], task: Task) -> Outcome:
-    """Of a finished future. A point's own errors are part of its outcome; others befall it on the way there or back."""
-    try:
-        return future.result()
-    except Broken:
-        raise
-    except Exception as error:
-        return failed(task, f"{type(error).__name__}: {error}")
-
-
-def _submitted(executor: Executor, perform: Perform, task: Task) -> Future[Outcome]:
-    """The future of a task; one that has failed where the executor takes no more."""
-    try:
-        return executor.submit(perform, task)
-    except RuntimeError as error:  # broken, or shut down
-        refused: Future[Outcome] = Future()
-        refused.set_exception(error if isinstance(error, Broken) else Broken(str(error)))
-        return refused
-
-
-def _pickles(task: Task) -> None:
-    """Processes know functions by their names."""
-    try:
-        pickle.dumps(task)
-    except InputError as error:
-        raise InputError(f"{error}; or run in this process (executor=None), or on a dask cluster") from None
-    except Exception as error:
-        why = "processes know functions by name: define them with def at the top level of a module"
-        raise reject("executor", f"{type(error).__name__}: {error}", f"{why}, or run in this process") from None
-
-
-# --- a Dask cluster ---
-
-
-def _scheduler(address: str, retries: int) -> Engine:
-    """The cluster at an address, with a client of our own."""
-    if "://" not in address:
-        raise reject(
-            "executor", repr(address), "it must be 'processes' or the address of a scheduler: 'tcp://host:8786'"
-        )
-    try:
-        from distributed import Client
-    except ImportError:
-        raise reject("executor", address, "a Dask cluster needs `pip install 'sgdlimit[dask]'`") from None
-    try:
-        client = Client(address, timeout=PATIENCE)
-    except (OSError, ValueError) as error:
-        said = str(error).split("\n")[0][:80]
-        why = f"no scheduler answers there within {PATIENCE:g} s ({said}); start one with `dask scheduler`"
-        raise reject("executor", address, why) from None
-
-    return Engine(lambda tasks: cluster(tasks, client, retries), None, _nothing, client.close)
-
-
-def cluster(tasks: Iterator[Task], client: Any, retries: int) -> Finished:
-    """Through a `distributed.Client`. The scheduler tries a task again whose worker died; we, one that it forgot.
-
-    A scheduler that restarts cancels what it had; the client finds it again, and the tasks are sent once more.
-    """
-    running: dict[Any, Task] = {}
-    lost: Counter[str] = Counter()
-    try:
-        while True:
-            while len(running) < _ahead(client) and (task := next(tasks, None)) is not None:
-                running[_sent(client, task)] = task
-            if not running:
-                return
-            _wait(running)
-            for future in [future for future in running if future.status != "pending"]:
-                task = running.pop(future)
-                outcome = _fetched(future, task)
-                if outcome is not None:
-                    yield task, outcome
-                elif client.status == "closed":
-                    running[future] = task
-                    raise Broken("the scheduler is gone")
-                elif lost[task.key] < retries:
-                    lost[task.key] += 1
-                    running[_sent(client, task)] = task
-                else:
-                    yield task, failed(task, f"the scheduler lost it {retries + 1} times")
-    except Broken as error:
-        words = f"{error}; finished points are kept, run again when there is one"
-        for task in (*running.values(), *tasks):
-            yield task, failed(task, words)
-    finally:
-        with contextlib.suppress(Exception):  # a client that is closed cancels nothing
-            client.cancel(list(running))
-
-
-def _ahead(client: Any) -> int:
-    """Tasks sent at a time: workers may come and go."""
-    with contextlib.suppress(OSError):  # a scheduler that restarts does not tell
-        return max(AHEAD, 4 * sum(client.nthreads().values()))
-    return AHEAD
-
-
-def _sent(client: Any, task: Task) -> Any:
-    if client.status == "closed":
-        raise Broken("the scheduler is gone")
-    return client.submit(perform_elsewhere, task, pure=False)
-
-
-def _wait(running: dict[Any, Task]) -> None:
-    """Until one is finished, or for a while: a lost one is seen in its status."""
-    from distributed import wait as wait_for
-
-    with contextlib.suppress(TimeoutError, CancelledError):
-        wait_for(list(running), timeout=POLL, return_when="FIRST_COMPLETED")
-
-
-def _fetched(future: Any, task: Task) -> Outcome | None:
-    """Of a finished task; None: the scheduler forgot it."""
-    if future.status == "error":
-        error = future.exception()
-        if type(error).__name__ == "KilledWorker":
-            return failed(task, "its workers died one after another; killed, or out of memory")
-        return failed(task, f"{type(error).__name__}: {error}")
-    if future.status != "finished":
-        return None
-    try:
-        return future.result()
-    except (CancelledError, OSError):
-        return None

@@ -1,15 +1,30 @@
 """Critical lines: where a variable of a sweep crosses a level, or where points begin to fail."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import real, reject
-from .mesh import scattered
-from .reading import SECOND, UNIFORM, axis_named, dataset_of, logarithmic, numbers, read, spans_decades
+from .mesh import Square, scattered
+from .reading import (
+    SECOND,
+    UNIFORM,
+    Diagram,
+    Entry,
+    Time,
+    axis_named,
+    dataset_of,
+    logarithmic,
+    numbers,
+    read,
+    spans_decades,
+)
 
 if TYPE_CHECKING:
     import xarray
+    from scipy.interpolate import PchipInterpolator
 
 VALUES = 33
 """Of the other axis, at which a line through scattered points is looked for."""
@@ -36,15 +51,15 @@ class Crossing(NamedTuple):
 
 
 def critical_line(
-    sweep: Any,
+    sweep: Diagram,
     variable: str,
-    level: Any,
+    level: float | str,
     *,
     along: str,
-    time: Any = None,
-    entry: Any = (0, 0),
+    time: Time = None,
+    entry: Entry = (0, 0),
     which: str = "first",
-    at: Any = None,
+    at: ArrayLike | None = None,
 ) -> "xarray.Dataset":
     """Where `variable` crosses `level` along one axis, for every value of the others.
 
@@ -79,7 +94,9 @@ def critical_line(
     return _dataset(axis, found, log, words, {dim: dataset[dim] for dim in gap.dims if dim != axis})
 
 
-def _gap(dataset: Any, variable: Any, level: Any, time: Any, entry: Any) -> tuple[Any, Any, str]:
+def _gap(
+    dataset: "xarray.Dataset", variable: str, level: float | str, time: Time, entry: Entry
+) -> tuple["xarray.DataArray", "xarray.DataArray", str]:
     """What is to cross zero, its error, and the line in words."""
     if variable == "status":
         if "status" not in dataset:
@@ -93,7 +110,9 @@ def _gap(dataset: Any, variable: Any, level: Any, time: Any, entry: Any) -> tupl
     return value - number, error, f"{variable} = {number:g} {when}".strip()
 
 
-def _dataset(axis: str, found: list[Crossing], log: bool, words: str, others: dict[Any, Any]) -> "xarray.Dataset":
+def _dataset(
+    axis: str, found: list[Crossing], log: bool, words: str, others: "dict[Hashable, xarray.DataArray]"
+) -> "xarray.Dataset":
     """Crossings as a labelled line."""
     import xarray
 
@@ -119,7 +138,7 @@ def _crossing(u: np.ndarray, gap: np.ndarray, error: np.ndarray, which: str) -> 
     u, gap, error = u[known], gap[known], error[known]
     brackets = _brackets(gap)
     if not len(brackets):
-        return _none(gap, np.all(known))
+        return _none(gap, bool(np.all(known)))
     i = int(brackets[0 if which == "first" else -1])
     place = _root(u, gap, i)
     return Crossing(place, _propagated(place, u, gap, error, i), _between(place, u, gap, i), len(brackets))
@@ -140,8 +159,8 @@ def _between(place: float, u: np.ndarray, gap: np.ndarray, i: int) -> float:
     return min(bound, SECOND * max(moved)) if moved else bound
 
 
-def _none(gap: np.ndarray, complete: Any) -> Crossing:
-    """Why nothing crosses."""
+def _none(gap: np.ndarray, complete: bool) -> Crossing:
+    """No place, and why nothing crosses."""
     side = "above" if len(gap) and gap[0] >= 0 else "below"
     reason = f"always {side} the level" + ("" if complete else " where there are values")
     return Crossing(np.nan, np.nan, np.nan, 0, reason if len(gap) else "no values")
@@ -164,7 +183,7 @@ def _propagated(place: float, u: np.ndarray, gap: np.ndarray, error: np.ndarray,
     return float(((1 - share) * error[i] + share * error[i + 1]) / slope)
 
 
-def _curve(u: np.ndarray, gap: np.ndarray) -> Any:
+def _curve(u: np.ndarray, gap: np.ndarray) -> "PchipInterpolator":
     """The cubic through all points that is monotone between any two; with two points a straight line."""
     from scipy.interpolate import PchipInterpolator
 
@@ -196,9 +215,16 @@ def _boundary(u: np.ndarray, gap: np.ndarray, error: np.ndarray, which: str) -> 
 
 
 def _through_triangles(
-    dataset: Any, axis: str, gap: Any, error: Any, words: str, which: str, at: Any
+    dataset: "xarray.Dataset",
+    axis: str,
+    gap: "xarray.DataArray",
+    error: "xarray.DataArray",
+    words: str,
+    which: str,
+    at: ArrayLike | None,
 ) -> "xarray.Dataset":
     """The line through scattered points, of functions that are linear on the triangles between them."""
+    import xarray
     from scipy.interpolate import LinearNDInterpolator
 
     other, _, square, mesh = scattered(dataset, y=axis)
@@ -219,19 +245,14 @@ def _through_triangles(
     span = np.log(square.high[1] / square.low[1]) if square.log[1] else square.high[1] - square.low[1]
     start = np.log(square.low[1]) if square.log[1] else square.low[1]
     found = [c._replace(place=start + span * c.place, stderr=span * c.stderr, between=span * c.between) for c in found]
-    return _dataset(axis, found, square.log[1], words, {other: _coordinate(dataset, other, square, places)})
+    values = xarray.DataArray(square.along(0, places), dims=other, attrs=dataset[other].attrs)
+    return _dataset(axis, found, square.log[1], words, {other: values})
 
 
-def _places(square: Any, at: Any) -> np.ndarray:
+def _places(square: Square, at: ArrayLike) -> np.ndarray:
     """Values of the first axis as places in the square."""
     values = numbers("at", at)
     low, high = square.low[0], square.high[0]
     if not np.all((values >= low) & (values <= high)):
         raise reject("at", at, f"the points lie between {low:g} and {high:g}")
     return square.unit(np.stack([values, np.full_like(values, square.low[1])], axis=-1))[:, 0]
-
-
-def _coordinate(dataset: Any, name: str, square: Any, places: np.ndarray) -> Any:
-    import xarray
-
-    return xarray.DataArray(square.along(0, places), dims=name, attrs=dataset[name].attrs)

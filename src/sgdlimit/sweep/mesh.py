@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import reject
 from .reading import axes_of, logarithmic, numbers
 
 if TYPE_CHECKING:
     import xarray
+    from scipy.spatial import Delaunay
 
 FLAT = 1e-10
 """Triangles of a smaller share of the square are rounding, not area."""
@@ -25,7 +27,7 @@ class Square:
     high: tuple[float, float]
     log: tuple[bool, bool]
 
-    def unit(self, values: Any) -> np.ndarray:
+    def unit(self, values: ArrayLike) -> np.ndarray:
         """(points, 2) of values → the same in the square."""
         columns = np.asarray(values, dtype=float).T
         return np.stack([self._unit(axis, column) for axis, column in enumerate(columns)], axis=-1)
@@ -37,10 +39,10 @@ class Square:
         return (column - low) / (high - low)
 
     def values(self, unit: np.ndarray) -> np.ndarray:
-        """Back again."""
+        """(points, 2) of places in the square → values of the axes there."""
         return np.stack([self.along(axis, column) for axis, column in enumerate(np.asarray(unit).T)], axis=-1)
 
-    def along(self, axis: int, unit: Any) -> np.ndarray:
+    def along(self, axis: int, unit: ArrayLike) -> np.ndarray:
         """Values of one axis at places of [0, 1]."""
         low, high = self.low[axis], self.high[axis]
         if self.log[axis]:
@@ -56,8 +58,8 @@ class Mesh:
     unit: np.ndarray
 
     @cached_property
-    def delaunay(self) -> Any:
-        """As scipy makes it."""
+    def delaunay(self) -> "Delaunay":
+        """The triangulation that scipy makes of the points."""
         from scipy.spatial import Delaunay
 
         return Delaunay(self.unit)
@@ -70,7 +72,7 @@ class Mesh:
 
     @cached_property
     def areas(self) -> np.ndarray:
-        """Of the triangles."""
+        """(triangles,): their shares of the square."""
         return _areas(self.unit[self.triangles])
 
     @cached_property

@@ -10,7 +10,7 @@ import numpy as np
 from ..algorithms import Algorithm
 from ..problem import Problem
 from . import tasks
-from .ask import asked
+from .ask import prepare
 from .store import Store
 from .tasks import Task
 
@@ -55,17 +55,17 @@ def plan_sweep(
 
     Of a `solve` to a tolerance only the first stage is run (`sl.plan`). Others are computed here, and stored.
     """
-    job = asked(
+    asked = prepare(
         problem, algorithm, over, listed=points, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed,
         seeds=seeds, store=store, executor=executor, retries=retries, options=options,
     )  # fmt: skip
-    job.engine.close()
-    missing = job.missing(job.stored())
+    asked.engine.close()
+    missing = asked.missing(asked.stored())
     keys = {task.key for task in missing}
-    lines = [{**task.labels, "stored": task.key not in keys} for task in job.tasks]
-    each = [_pilot(task, job.store) for task in (*missing[:1], *missing[1:][-1:])]
-    seconds = float(np.mean(each)) * len(missing) / (job.engine.workers or 1) if each else 0.0
-    return Outline(lines, len(missing), seconds, job.engine.workers)
+    lines = [{**task.labels, "stored": task.key not in keys} for task in asked.tasks]
+    each = [_pilot(task, asked.store) for task in (*missing[:1], *missing[1:][-1:])]
+    seconds = float(np.mean(each)) * len(missing) / (asked.engine.workers or 1) if each else 0.0
+    return Outline(lines, len(missing), seconds, asked.engine.workers)
 
 
 def _pilot(task: Task, store: Store | None) -> float:

@@ -24,13 +24,13 @@ class Plan(NamedTuple):
     """Which points there are: names of axes, and values by name for every point."""
 
     names: tuple[str, ...]
-    points: tuple[dict[str, Any], ...]
-    axes: dict[str, tuple[Any, ...]] | None
+    points: tuple[dict[str, object], ...]
+    axes: dict[str, tuple[object, ...]] | None
     """Values along every axis of a grid, whose last axis runs fastest; None: a list of points."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the arrays over all points."""
+        """Lengths of the axes of arrays over all points."""
         return (len(self.points),) if self.axes is None else tuple(len(values) for values in self.axes.values())
 
 
@@ -42,7 +42,7 @@ class Setting(NamedTuple):
     options: dict[str, Any]
 
 
-def grid(over: Any) -> Plan:
+def grid(over: object) -> Plan:
     """Every combination of the values of the axes."""
     if not isinstance(over, Mapping) or not over:
         raise reject("over", repr(over), 'name axes and their values: over={"sample_ratio": [1.0, 2.0]}')
@@ -51,7 +51,7 @@ def grid(over: Any) -> Plan:
     return Plan(tuple(axes), points, axes)
 
 
-def listed(points: Any) -> Plan:
+def listed(points: object) -> Plan:
     """The points that the user lists, each with a value for the same names."""
     example = 'give a list such as [{"sample_ratio": 1.0, "temperature": 0.2}, …]'
     if not isinstance(points, Sequence) or isinstance(points, str) or not points:
@@ -65,13 +65,13 @@ def listed(points: Any) -> Plan:
     return Plan(names, tuple({name: _plain(point[name]) for name in names} for point in points), None)
 
 
-def _name(name: Any) -> str:
+def _name(name: object) -> str:
     if not isinstance(name, str):
         raise reject("over", repr(name), "the name of an axis is a word, such as 'sample_ratio'")
     return name
 
 
-def _values(name: str, values: Any) -> tuple[Any, ...]:
+def _values(name: str, values: Any) -> tuple[object, ...]:
     """Of one axis: a list, a tuple, a range or a one-dimensional array, not empty, none twice."""
     if hasattr(values, "__array__") and np.ndim(values) == 1:
         values = np.asarray(values).tolist()
@@ -86,12 +86,12 @@ def _values(name: str, values: Any) -> tuple[Any, ...]:
     return plain
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Numbers of NumPy as numbers of Python."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _same(first: Any, second: Any) -> bool:
+def _same(first: object, second: object) -> bool:
     return type(first) is type(second) and isinstance(first, int | float | str) and first == second
 
 
@@ -99,31 +99,27 @@ def settings(plan: Plan, base: Setting, options: Iterable[str]) -> Iterator[Sett
     """What each point computes with. The classes check the values of every one, so walk through all before any work."""
     paths = find(plan.names, base, options)
     for point in plan.points:
-        changes: dict[str, Any] = {"problem": {}, "algorithm": {}, "options": {}}
-        for name, value in point.items():
-            *way, last = paths[name]
-            place = changes
-            for part in way:
-                place = place.setdefault(part, {})
-            place[last] = New(value)
-        yield Setting(*(_changed(getattr(base, part), changes[part]) for part in Setting._fields))
+        changes = {paths[name]: value for name, value in point.items()}
+        parts = _first(changes)
+        yield Setting(*(_changed(getattr(base, part), parts.get(part, {})) for part in Setting._fields))
 
 
-class New(NamedTuple):
-    """A value to be set, where a table says what to change within."""
+def _first(changes: Mapping[Path, object]) -> dict[str, dict[Path, object]]:
+    """Changes by the first part of their paths, which are then those within it."""
+    parts: dict[str, dict[Path, object]] = {}
+    for (first, *rest), value in changes.items():
+        parts.setdefault(first, {})[tuple(rest)] = value
+    return parts
 
-    value: Any
 
-
-def _changed(value: Any, changes: Any) -> Any:
+def _changed(value: Any, changes: Mapping[Path, object]) -> Any:
     """`value` with new ones inside; the checks of every class that holds one run on all of them together."""
-    if isinstance(changes, New):
-        return changes.value
-    if not changes:
-        return value
+    if not changes or () in changes:
+        return changes.get((), value)
+    within = _first(changes)
     if isinstance(value, dict):
-        return {**value, **{name: _changed(value.get(name), new) for name, new in changes.items()}}
-    new = {name: _changed(getattr(value, name), change) for name, change in changes.items()}
+        return {**value, **{name: _changed(value.get(name), new) for name, new in within.items()}}
+    new = {name: _changed(getattr(value, name), change) for name, change in within.items()}
     if "learning_rate" in new:  # stands for the temperature, which then is not given
         new = {"temperature": None, **new}
     return dataclasses.replace(value, **new)
@@ -154,7 +150,7 @@ def _fields(base: Setting, options: Iterable[str]) -> Iterator[Path]:
         yield "options", name
 
 
-def _within(value: Any, path: Path) -> Iterator[Path]:
+def _within(value: object, path: Path) -> Iterator[Path]:
     """Fields of a part of the problem or of the algorithm, and of the parts within; arguments that stand for fields."""
     if isinstance(value, Parameters):
         yield from ((*path, name) for name in value)
@@ -191,14 +187,14 @@ def _along(parts: Sequence[str], path: Path) -> bool:
     return all(part in way for part in parts)
 
 
-def label(value: Any) -> Any:
+def label(value: object) -> float | str:
     """A value along an axis as it is shown: a number or a word as it stands, anything else in short words."""
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         return value
     return str(value) if value is None or isinstance(value, bool) else spoken(to_words(value))
 
 
-def coordinate(values: Iterable[Any]) -> np.ndarray:
+def coordinate(values: Iterable[object]) -> np.ndarray:
     """Labels of the values along an axis: numbers where all are, words otherwise."""
     labels = [label(value) for value in values]
     numbers = all(isinstance(value, int | float) for value in labels)

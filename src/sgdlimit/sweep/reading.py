@@ -1,8 +1,10 @@
 """One number a point, with its error: a variable of a sweep at one time, or at its best time."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import instance, real, reject, whole
 from ..results.variables import AXES, SYSTEMATIC, neighbours, split
@@ -10,6 +12,14 @@ from ..results.variables import AXES, SYSTEMATIC, neighbours, split
 if TYPE_CHECKING:
     import xarray
 
+    from .result import Sweep
+
+Diagram: TypeAlias = Union["Sweep", "xarray.Dataset"]
+"""A `Sweep`, or one of its datasets."""
+Time: TypeAlias = float | str | None
+"""At which time a variable is read: a number, "last" (as None is) or "best", where it is lowest."""
+Entry: TypeAlias = int | Sequence[int]
+"""Of a variable over units: which of them."""
 UNITS = ("student", "student_", "teacher")
 ERRORS = ("_stderr", *SYSTEMATIC, "_interpolation_error")
 """Endings of the errors that add up, in squares."""
@@ -33,11 +43,11 @@ class Reading(NamedTuple):
     """At which time, for a label: 'at t = 4'; empty if there is none."""
 
 
-def dataset_of(sweep: Any) -> "xarray.Dataset":
+def dataset_of(sweep: Diagram) -> "xarray.Dataset":
     """The dataset of a `Sweep`, or the one that was given."""
     import xarray
 
-    dataset = getattr(sweep, "dataset", sweep)
+    dataset: Any = getattr(sweep, "dataset", sweep)
     instance("sweep", dataset, xarray.Dataset, "a Sweep, as sl.sweep returns, or its dataset")
     return dataset
 
@@ -51,7 +61,7 @@ def axes_of(dataset: "xarray.Dataset") -> tuple[str, ...]:
     return tuple(str(dim) for dim in dataset.dims if dim not in AXES)
 
 
-def axis_named(argument: str, name: Any, dataset: "xarray.Dataset") -> str:
+def axis_named(argument: str, name: str, dataset: "xarray.Dataset") -> str:
     """An axis of the sweep, or an error that names those there are."""
     axes = axes_of(dataset)
     if name not in axes:
@@ -59,7 +69,9 @@ def axis_named(argument: str, name: Any, dataset: "xarray.Dataset") -> str:
     return str(name)
 
 
-def curves(dataset: "xarray.Dataset", variable: Any, entry: Any = (0, 0)) -> tuple[Any, Any]:
+def curves(
+    dataset: "xarray.Dataset", variable: str, entry: Entry = (0, 0)
+) -> tuple["xarray.DataArray", "xarray.DataArray"]:
     """Value and total error over axes and time; of a matrix over units one entry."""
     held = [str(name) for name in dataset.data_vars if not split(str(name))[1] and dataset[name].dtype.kind in "fiu"]
     if variable not in held:
@@ -79,7 +91,7 @@ def total_error(dataset: "xarray.Dataset", variable: str) -> "xarray.DataArray":
     return sum((part.astype(float) ** 2 for part in parts), 0.0 * dataset[variable].astype(float)) ** 0.5
 
 
-def _entry(value: "xarray.DataArray", entry: Any) -> dict[str, int]:
+def _entry(value: "xarray.DataArray", entry: Entry) -> dict[str, int]:
     """Which unit along each axis of units."""
     units = [dim for dim in value.dims if dim in UNITS]
     chosen = entry if isinstance(entry, tuple | list) else (entry,)
@@ -92,8 +104,8 @@ def _entry(value: "xarray.DataArray", entry: Any) -> dict[str, int]:
     return at
 
 
-def read(sweep: Any, variable: str, time: Any = None, entry: Any = (0, 0)) -> Reading:
-    """One number a point. time: None or "last", "best" (lowest along time), or a recorded span's number."""
+def read(sweep: Diagram, variable: str, time: Time = None, entry: Entry = (0, 0)) -> Reading:
+    """One number a point: the variable at the last time, at its best, or at a number between recorded times."""
     dataset = dataset_of(sweep)
     value, error = curves(dataset, variable, entry)
     if "time" not in value.dims:
@@ -122,14 +134,14 @@ def _at(values: "xarray.DataArray", times: np.ndarray, at: float) -> "xarray.Dat
     return (1 - share) * values.isel(time=left, drop=True) + share * values.isel(time=right, drop=True)
 
 
-def lowest(value: "xarray.DataArray", error: "xarray.DataArray") -> tuple[Any, Any]:
+def lowest(value: "xarray.DataArray", error: "xarray.DataArray") -> tuple["xarray.DataArray", "xarray.DataArray"]:
     """The lowest recorded value along time and its error; missing where there is none."""
     found = value.notnull().any("time")
     place = value.fillna(np.inf).argmin("time")
     return value.isel(time=place).drop_vars("time").where(found), error.isel(time=place).drop_vars("time").where(found)
 
 
-def logarithmic(values: Any, scale: Any = None) -> bool:
+def logarithmic(values: ArrayLike, scale: str | None = None) -> bool:
     """Whether an axis is better looked at in logarithms: positive, wide, and more evenly spaced there.
 
     scale: "log" or "linear" where that is known already.
@@ -150,7 +162,7 @@ def _unevenness(values: np.ndarray) -> float:
     return float(gaps.std() / gaps.mean())
 
 
-def numbers(argument: str, values: Any) -> np.ndarray:
+def numbers(argument: str, values: ArrayLike) -> np.ndarray:
     """Finite numbers in a row, or an error."""
     try:
         found = np.atleast_1d(np.asarray(values, dtype=float))
@@ -161,7 +173,7 @@ def numbers(argument: str, values: Any) -> np.ndarray:
     return found
 
 
-def spans_decades(values: Any) -> bool:
+def spans_decades(values: ArrayLike) -> bool:
     """Whether numbers are all positive and differ by factors of more than a hundred."""
     finite = np.asarray(values, dtype=float)
     finite = finite[np.isfinite(finite)]

@@ -1,17 +1,20 @@
 """Adaptive refinement of a diagram over two axes: new points where the variable changes fast, or begins to fail."""
 
+import os
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..algorithms import Algorithm
 from ..errors import SweepWarning, real, reject, whole
+from ..problem import Problem
 from ..progress import Progress
 from .mesh import Mesh, Square
-from .reading import SPREAD, read, spans_decades
+from .reading import SPREAD, Entry, Time, read, spans_decades
 
 if TYPE_CHECKING:
     from .result import Sweep
@@ -24,6 +27,10 @@ DIGITS = 6
 """Of the coordinates of a point: readable, and the same on every machine."""
 
 
+Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""(n, 2) values of the axes → the variable and its error at these points."""
+
+
 class Sampled(NamedTuple):
     """Points of a square and what was found there."""
 
@@ -34,17 +41,17 @@ class Sampled(NamedTuple):
 
 
 def refine(
-    problem: Any,
-    algorithm: Any,
+    problem: Problem,
+    algorithm: Algorithm,
     *,
-    over: Mapping[str, Any],
+    over: Mapping[str, Sequence[float | str]],
     variable: str = "test_error",
     points: int = 100,
-    time: Any = None,
-    entry: Any = (0, 0),
+    time: Time = None,
+    entry: Entry = (0, 0),
     start: int = 5,
     batch: int = 8,
-    store: Any = None,
+    store: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     **options: Any,
 ) -> "Sweep":
@@ -95,8 +102,8 @@ def refine(
     return result
 
 
-def refined(evaluate: Any, square: Square, points: int, start: int, batch: int) -> np.ndarray:
-    """(points, 2): values of the axes at which `evaluate`, (n, 2) → values and errors, was called, in this order."""
+def refined(evaluate: Evaluate, square: Square, points: int, start: int, batch: int) -> np.ndarray:
+    """(points, 2): values of the axes at which `evaluate` was called, in this order."""
     side = np.linspace(0.0, 1.0, start)
     grid = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     chosen = np.empty((0, 2))
@@ -152,7 +159,7 @@ def _rounded(square: Square, unit: np.ndarray) -> np.ndarray:
     return np.clip(digits, square.low, square.high)
 
 
-def _ranges(over: Any) -> tuple[tuple[str, str], Square]:
+def _ranges(over: object) -> tuple[tuple[str, str], Square]:
     """Names of the two axes and their square."""
     if not isinstance(over, Mapping) or len(over) != 2:
         given = f"{len(over)} axes" if isinstance(over, Mapping) else repr(over)
@@ -165,7 +172,7 @@ def _ranges(over: Any) -> tuple[tuple[str, str], Square]:
     return (str(first), str(second)), Square(low, high, log)
 
 
-def _ends(name: str, given: Any) -> tuple[float, float, bool]:
+def _ends(name: str, given: object) -> tuple[float, float, bool]:
     """Low, high, and whether the axis is divided in logarithms."""
     argument = f"over[{name}]"
     why = 'give two ends, (low, high), or three words, ("log", low, high)'

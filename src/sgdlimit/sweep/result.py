@@ -1,7 +1,7 @@
 """`Sweep`: all points of a sweep as labelled arrays over its axes."""
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -11,11 +11,11 @@ import numpy as np
 from ..errors import MissingError, flag, reject
 from ..results.files import destination, replace, source
 from ..results.storage import intact, seal
-from ..results.variables import SYSTEMATIC, meaning, neighbours
+from ..results.variables import meaning, neighbours
 from .kept import COMPARED
-from .packs import Block
 from .points import Plan, coordinate
-from .tasks import Task
+from .reading import total_error
+from .tasks import Outcome, Task
 
 if TYPE_CHECKING:
     import xarray
@@ -47,7 +47,7 @@ class Sweep:
 
     @property
     def dataset(self) -> "xarray.Dataset":
-        """Of the first kind."""
+        """The dataset of the first kind."""
         return next(iter(self.datasets.values()))
 
     def __getitem__(self, kind: str) -> "xarray.Dataset":
@@ -61,8 +61,7 @@ class Sweep:
         found = self.dataset if kind is None else self[kind]
         if name not in found:
             raise reject("name", repr(name), neighbours(name, [str(n) for n in found.data_vars]), MissingError)
-        squares = [found[name + part] ** 2 for part in ("_stderr", *SYSTEMATIC) if name + part in found]
-        return found[name], sum(squares, found[name] * 0.0) ** 0.5
+        return found[name], total_error(found, name)
 
     @property
     def failed(self) -> list[dict[str, Any]]:
@@ -94,7 +93,7 @@ class Sweep:
 
     @classmethod
     def load(cls, path: str | Path) -> "Sweep":
-        """Read what `save` wrote."""
+        """The sweep that `save` wrote to a file."""
         import h5py
         import xarray
 
@@ -127,29 +126,27 @@ class Sweep:
         return "\n".join(lines)
 
 
-def assemble(plan: Plan, tasks: Sequence[Task], blocks: Iterable[Block], about: Mapping[str, Any]) -> Sweep:
+def assemble(plan: Plan, tasks: Sequence[Task], outcomes: Mapping[str, Outcome], about: Mapping[str, Any]) -> Sweep:
     """All points, each where it belongs."""
     import xarray
 
-    where: dict[str, list[int]] = {}
-    for index, task in enumerate(tasks):
-        where.setdefault(task.key, []).append(index)
-    values, dims = _gather(len(tasks), where, list(blocks))
+    found = [outcomes.get(task.key) for task in tasks]
     kinds = [call.kind for call in tasks[0].calls]
     axes, coords = _axes(plan)
     if not tasks[0].final:
         coords["time"] = ("time", tasks[0].times)
     groups: dict[str, dict[str, Any]] = {kind: {} for kind in (*kinds, "comparison")}
-    for name, array in values.items():
+    names = dict.fromkeys(name for outcome in found if outcome is not None for name in outcome.arrays)
+    for name in sorted(names, key=lambda name: name.partition("/")[2] in ABOUT_POINTS):  # curves first
         group, _, short = name.partition("/")
+        further, array = _gather(name, found)
         words = {"long_name": _meaning(short)}
-        groups[group][short] = ((*axes, *dims[name]), array.reshape((*plan.shape, *array.shape[1:])), words)
+        groups[group][short] = ((*axes, *further), array.reshape((*plan.shape, *array.shape[1:])), words)
     if "seed" not in plan.names:
         seeds = np.asarray([task.seed for task in tasks]).reshape(plan.shape)
         for kind in kinds:
             groups[kind]["seed"] = (axes, seeds, {"long_name": ABOUT_POINTS["seed"]})
-    datasets = {kind: xarray.Dataset(_sorted(groups[kind]), coords, {"kind": kind, **about}) for kind in kinds}
-    datasets = {kind: _units(found) for kind, found in datasets.items()}
+    datasets = {kind: _units(xarray.Dataset(groups[kind], coords, {"kind": kind, **about})) for kind in kinds}
     if len(kinds) == 1:
         return Sweep(datasets, None, about)
     compared = {name: coords[name] for name in coords if name != "time"}
@@ -157,33 +154,16 @@ def assemble(plan: Plan, tasks: Sequence[Task], blocks: Iterable[Block], about: 
     return Sweep(datasets, xarray.Dataset(groups["comparison"], compared, dict(about)), about)
 
 
-def _gather(
-    count: int, where: Mapping[str, list[int]], blocks: list[Block]
-) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
-    """Arrays over all points, as large as the largest needs; elsewhere NaN, or no word."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    dims: dict[str, tuple[str, ...]] = {}
-    text: set[str] = set()
-    for block in blocks:
-        for name, array in block.arrays.items():
-            known = shapes.get(name)
-            shape = array.shape[1:]
-            shapes[name] = shape if known is None else tuple(map(max, known, shape))
-            dims[name] = block.dims[name]
-            if array.dtype.kind == "U":
-                text.add(name)
-    out = {
-        name: np.full((count, *shape), "", dtype=object) if name in text else np.full((count, *shape), np.nan)
-        for name, shape in shapes.items()
-    }
-    for block in blocks:
-        pairs = [(place, row) for row, key in enumerate(block.keys) for place in where.get(key, ())]
-        if pairs:
-            places, rows = (list(part) for part in zip(*pairs, strict=True))
-            for name, array in block.arrays.items():
-                inside = tuple(slice(size) for size in array.shape[1:])
-                out[name][(places, *inside)] = array[rows]
-    return {name: array.astype(str) if name in text else array for name, array in out.items()}, dims
+def _gather(name: str, outcomes: Sequence[Outcome | None]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Further axes of a variable, and its values at all points: as large as the largest needs, elsewhere NaN or ''."""
+    present = {row: outcome for row, outcome in enumerate(outcomes) if outcome is not None and name in outcome.arrays}
+    arrays = {row: outcome.arrays[name] for row, outcome in present.items()}
+    words = any(array.dtype.kind == "U" for array in arrays.values())
+    shape = np.max([array.shape for array in arrays.values()], axis=0).astype(int)
+    out = np.full((len(outcomes), *shape), "" if words else np.nan, dtype=object if words else float)
+    for row, array in arrays.items():
+        out[(row, *map(slice, array.shape))] = array
+    return next(iter(present.values())).dims[name], out.astype(str) if words else out
 
 
 def _axes(plan: Plan) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -192,12 +172,6 @@ def _axes(plan: Plan) -> tuple[tuple[str, ...], dict[str, Any]]:
         return plan.names, {name: (name, coordinate(values)) for name, values in plan.axes.items()}
     columns = {name: coordinate(point[name] for point in plan.points) for name in plan.names}
     return ("point",), {name: ("point", values) for name, values in columns.items()}
-
-
-def _sorted(variables: dict[str, Any]) -> dict[str, Any]:
-    """Curves first, then what is known of the points."""
-    last = [name for name in variables if name in ABOUT_POINTS]
-    return {name: variables[name] for name in [*(n for n in variables if n not in last), *last]}
 
 
 def _units(dataset: "xarray.Dataset") -> "xarray.Dataset":

@@ -11,10 +11,8 @@ from ..errors import SweepWarning
 from ..problem import Problem
 from ..progress import Progress
 from . import tasks
-from .ask import Job, asked
-from .packs import Block, block
+from .ask import PreparedSweep, prepare
 from .result import Sweep, assemble
-from .store import FEW
 from .tasks import Outcome, Task
 
 
@@ -58,73 +56,77 @@ def sweep(
 
     A point that is refused, diverges or runs out of memory is marked, with its reason; the others go on.
     """
-    job = asked(
+    asked = prepare(
         problem, algorithm, over, listed=points, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed,
         seeds=seeds, store=store, executor=executor, retries=retries, options=options,
     )  # fmt: skip
     try:
-        blocks = job.stored()
-        blocks += _computed(job, job.missing(blocks), progress)
+        outcomes = asked.stored()
+        outcomes |= _computed(asked, asked.missing(outcomes), progress)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(job)) from None
+        raise KeyboardInterrupt(_kept(asked)) from None
     finally:
-        job.engine.close()
-    found = assemble(job.plan, job.tasks, blocks, job.about)
+        asked.engine.close()
+    found = assemble(asked.plan, asked.tasks, outcomes, asked.about)
     broken = [line for line in found.failed if line["status"] == "failed"]
     if broken:
-        words = f"{len(broken)} of {len(job.tasks)} points failed; the first: {broken[0]['reason']}"
+        words = f"{len(broken)} of {len(asked.tasks)} points failed; the first: {broken[0]['reason']}"
         warnings.warn(words, SweepWarning, stacklevel=2)
     return found
 
 
-def _computed(job: Job, missing: list[Task], progress: bool | None) -> list[Block]:
+def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) -> dict[str, Outcome]:
     """Compute what is missing; what another sweep puts into the store meanwhile is taken from there."""
-    store, blocks = job.store, []
-    others: list[str] = []
-    if not missing:
-        return blocks
-    drawn = done = failures = 0
+    store, left = asked.store, list(missing)
+    outcomes: dict[str, Outcome] = {}
+    drawn = failures = 0
+    others: set[str] = set()
+    """Points that another sweep has put into the store since we looked."""
+
+    def done_elsewhere(task: Task) -> bool:
+        if store is None or task.key not in store:
+            return False
+        if not others:  # somebody walks through the same points: from here on each in an order of its own
+            random.shuffle(left)
+        others.add(task.key)
+        return True
 
     def pending() -> Iterator[Task]:
         nonlocal drawn
-        for task in missing:
-            if store is not None and task.key in store:
-                others.append(task.key)
+        while left:
+            task = left.pop(0)
+            if done_elsewhere(task):
                 bar.advance()
             else:
                 drawn += 1
-                told()
+                tell()
                 yield task
 
-    def told() -> None:
-        running = drawn - done if job.engine.workers is None else min(drawn - done, job.engine.workers)
-        finished = len(job.tasks) - len(missing) + done + len(others)
-        bar.phase(f"{finished} of {len(job.tasks)} done, {running} running, {failures} failed")
+    def tell() -> None:
+        running = min(drawn - len(outcomes), asked.engine.workers or drawn)
+        finished = len(asked.tasks) - len(missing) + len(outcomes.keys() | others)
+        bar.phase(f"{finished} of {len(asked.tasks)} done, {running} running, {failures} failed")
 
-    with Progress("sweep", len(missing), progress) as bar, tasks.quiet(), contextlib.ExitStack() as stack:
-        if store is not None and not stack.enter_context(store.at_work()):
-            # Another sweep may walk through the same points: meet it seldom.
-            random.shuffle(missing)
-        for task, outcome in stack.enter_context(contextlib.closing(job.engine.run(pending()))):
-            if store is not None and outcome.lasting:
+    if not missing:
+        return outcomes
+    with (
+        Progress("sweep", len(missing), progress) as bar,
+        tasks.quiet(),
+        contextlib.closing(asked.engine.run(pending())) as finished,
+    ):
+        for task, outcome in finished:
+            if store is not None and outcome.lasting and not done_elsewhere(task):
                 store.put(task, outcome)
-            blocks.append(block(task.key, outcome))
-            done, failures = done + 1, failures + _is_failed(outcome)
+            outcomes[task.key] = outcome
+            failures += outcome.failed
             bar.advance()
-            told()
-        if store is not None:
-            store.pack(FEW)
-            blocks += store.load(others)
-    return blocks
+            tell()
+    return outcomes if store is None else outcomes | store.load(others - outcomes.keys())
 
 
-def _is_failed(outcome: Outcome) -> bool:
-    return any(name.endswith("/status") and str(word) == "failed" for name, word in outcome.arrays.items())
-
-
-def _kept(job: Job) -> str:
+def _kept(asked: PreparedSweep) -> str:
     """After Ctrl-C: what is there, and how to go on."""
-    if job.store is None:
+    if asked.store is None:
         return "no point was kept; give the sweep a folder, store='…', and the same call goes on from there"
-    there = len(job.tasks) - len(job.missing(job.stored()))
-    return f"{there} of {len(job.tasks)} points are kept in {job.store.folder}; the same call goes on from there"
+    there = len(asked.tasks) - len(asked.missing(asked.stored()))
+    return f"{there} of {len(asked.tasks)} points are kept in {asked.store.folder}; the same call goes on from there"

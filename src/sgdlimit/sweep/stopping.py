@@ -1,11 +1,12 @@
 """The best time to stop, and what is reached there."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..errors import reject
-from .reading import SECOND, UNIFORM, axes_of, curves, dataset_of
+from .reading import SECOND, UNIFORM, Diagram, Entry, axes_of, curves, dataset_of
 
 if TYPE_CHECKING:
     import xarray
@@ -28,7 +29,7 @@ class Stop(NamedTuple):
 NOWHERE = Stop(np.nan, np.nan, np.nan, np.nan, np.nan)
 
 
-def best_time(sweep: Any, variable: str = "test_error", *, entry: Any = (0, 0)) -> "xarray.Dataset":
+def best_time(sweep: Diagram, variable: str = "test_error", *, entry: Entry = (0, 0)) -> "xarray.Dataset":
     """The time at which `variable` is lowest, and its value there, for every point of a sweep.
 
     Both from the parabola through the lowest recorded value and its two neighbours. `best_time_stderr` is half the
@@ -53,7 +54,7 @@ def best_time(sweep: Any, variable: str = "test_error", *, entry: Any = (0, 0)) 
         status = np.asarray(dataset["status"].transpose(*dims).astype(str))
     status = np.where((found["where"] != "") & (status == "complete"), found["where"], status)
 
-    def labelled(values: np.ndarray, meaning: str) -> Any:
+    def labelled(values: np.ndarray, meaning: str) -> tuple[tuple[Hashable, ...], np.ndarray, dict[str, str]]:
         return dims, values, {"long_name": meaning}
 
     best = xarray.Dataset(
@@ -71,7 +72,7 @@ def best_time(sweep: Any, variable: str = "test_error", *, entry: Any = (0, 0)) 
 
 
 def _stop(t: np.ndarray, value: np.ndarray, error: np.ndarray) -> Stop:
-    """Of one curve; what is missing of it is left out."""
+    """The lowest point of one curve; what is missing of it is left out."""
     known = np.isfinite(value)
     t, value, error = t[known], value[known], error[known]
     if len(t) < 3:

@@ -49,10 +49,7 @@ def function(kind: str) -> Callable[..., Result]:
     from ..simulation import simulate
     from ..solver import solve
 
-    known: dict[str, Callable[..., Result]] = {
-        "solve": solve, "least_squares": least_squares, "online": online, "simulate": simulate
-    }  # fmt: skip
-    return known[kind]
+    return {"solve": solve, "least_squares": least_squares, "online": online, "simulate": simulate}[kind]
 
 
 @functools.cache
@@ -75,7 +72,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """One point."""
+    """One point: all that goes into it, and the hash under which it is known."""
 
     problem: Problem
     algorithm: Algorithm
@@ -84,7 +81,7 @@ class Task:
     seed: int
     final: bool
     """Whether only values at the last time are kept."""
-    labels: dict[str, Any]
+    labels: dict[str, float | str]
     """Values along the axes, as they are shown."""
     key: str
     """Hash of everything above, less the labels, and of the numerical version."""
@@ -99,6 +96,11 @@ class Outcome(NamedTuple):
     lasting: bool
     """Whether it would come out so again. What ran out of memory might not."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether one of its kinds failed."""
+        return any(name.endswith("/status") and str(word) == "failed" for name, word in self.arrays.items())
+
 
 @functools.lru_cache(maxsize=1024)
 def _structure(structure: Any) -> str:
@@ -106,14 +108,14 @@ def _structure(structure: Any) -> str:
     return digest(jax.tree.unflatten(structure, [0.0] * structure.num_leaves))
 
 
-def identify(model: Any) -> str:
+def identify(model: Problem | Algorithm) -> str:
     """A problem or an algorithm in letters, the same in another process; fast for thousands that differ in numbers."""
     leaves, structure = jax.tree.flatten(model)
     numbers = ",".join(repr(x) if isinstance(x, float | int) else digest(x) for x in leaves)
     return f"{_structure(structure)} {numbers}"
 
 
-def _option(value: Any) -> str:
+def _option(value: object) -> str:
     return json.dumps(value) if isinstance(value, float | int | str | bool | None) else digest(value)
 
 
@@ -124,7 +126,7 @@ def make(
     times: np.ndarray,
     *,
     final: bool,
-    labels: dict[str, Any],
+    labels: dict[str, float | str],
     seed: int,
     own_seed: bool,
 ) -> Task:
@@ -144,7 +146,7 @@ def make(
     return Task(problem, algorithm, calls, times, seed, final, labels, key, version)
 
 
-def _hash(words: Mapping[str, Any]) -> str:
+def _hash(words: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
 
 
@@ -160,7 +162,7 @@ def performing(task: Task, shared: Shared) -> Talk[Outcome]:
     dims: dict[str, tuple[str, ...]] = {}
     lasting = True
 
-    def put(name: str, values: Any, *axes: str) -> None:
+    def put(name: str, values: object, *axes: str) -> None:
         arrays[name], dims[name] = np.asarray(values), axes
 
     for kind, options in task.calls:
@@ -243,30 +245,20 @@ def check_metrics(task: Task) -> None:
         own.on_weights(task.problem, options.get("weight_metrics"))
 
 
-QUIET = (DivergenceWarning, ToleranceWarning, UnreliableWarning)
-"""Warnings about single results: in a sweep `status` and `reason` of the point tell them."""
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No such warnings in this process, until the end."""
+    """No warnings about single results in this process, until the end: `status` and `reason` of the point tell them."""
     with warnings.catch_warnings():
         _ignore()
         yield
 
 
-@functools.cache
-def settle_down() -> None:
-    """In a process that does nothing else, once: none at all."""
+def perform_elsewhere(task: Task) -> Outcome:
+    """`perform` in a process that does nothing else, without such warnings."""
     _ignore()
+    return perform(task)
 
 
 def _ignore() -> None:
-    for kind in QUIET:
+    for kind in (DivergenceWarning, ToleranceWarning, UnreliableWarning):
         warnings.simplefilter("ignore", kind)
-
-
-def perform_elsewhere(task: Task) -> Outcome:
-    """`perform` in a process that does nothing else."""
-    settle_down()
-    return perform(task)
