@@ -249,7 +249,7 @@ def refuse_fork(executor: Executor) -> None:
     """Refuse processes that are forks of this one."""
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
-        why = "jax does not survive a fork; give mp_context=multiprocessing.get_context('spawn'), or executor=2 in a sweep"
+        why = "jax does not survive a fork; give mp_context=multiprocessing.get_context('spawn'), or a number"
         raise reject("executor", "a ProcessPoolExecutor that forks", why)
 
 
