@@ -15,30 +15,24 @@ import numpy as np
 from . import algorithms, problem
 from .errors import InputError, reject
 from .problem.activations import ACTIVATIONS
+from .problem.entries import Entries
+from .problem.labels import LabelRule
+from .problem.laws import EntryLaw
+from .problem.losses import LossLike
+from .problem.penalties import PenaltyLike
+from .problem.schedules import ScheduleLike
 
-ROOMS: dict[str, tuple[str, ...]] = {
-    "loss": (
-        "Square",
-        "Logistic",
-        "Huber",
-        "Absolute",
-        "Quantile",
-        "Hinge",
-        "SmoothHinge",
-        "Exponential",
-        "TwoLayer",
-        "Loss",
-        "VectorField",
-    ),
-    "labels": ("Linear", "Sign", "Logit", "Noise", "ByClass", "TwoLayerLabels", "Labels"),
-    "penalty": ("NoPenalty", "Ridge", "L1", "SmoothL1", "Quartic", "Penalty", "VectorField"),
-    "law": ("Normal", "Point", "Rademacher", "Uniform", "SparseNormal", "Law"),
-    "schedule": ("Constant", "PowerDecay", "CosineDecay", "Schedule"),
-    "data": ("Iid", "Spectrum", "PowerLaw", "Mixture", "RandomFeatures"),
-    "entries": ("GaussianEntries", "RademacherEntries", "UniformEntries", "SparseEntries", "CustomEntries"),
-    "algorithm": ("GradientFlow", "SGF", "SGD", "ShuffledSGD", "ProportionalSGD", "PersistentSGD"),
+ROOMS: dict[str, type] = {
+    "loss": LossLike,
+    "labels": LabelRule,
+    "penalty": PenaltyLike,
+    "law": EntryLaw,
+    "schedule": ScheduleLike,
+    "data": problem.DataLaw,
+    "entries": Entries,
+    "algorithm": algorithms.Algorithm,
 }
-"""What can stand where: the models that `sgdlimit models` lists."""
+"""Places in a problem or a call, and what stands there: public subclasses, which `sgdlimit models` lists."""
 
 WRAPPERS = {
     "loss": "Loss",
@@ -58,7 +52,13 @@ Find = Callable[[str, Any], Callable[..., Any]]
 
 def models(room: str) -> dict[str, Any]:
     """The classes that can stand in a room, by name."""
-    return {name: getattr(algorithms if room == "algorithm" else problem, name) for name in ROOMS[room]}
+    house = algorithms if room == "algorithm" else problem
+    found = [ROOMS[room]]
+    for cls in found:
+        found += cls.__subclasses__()
+    if room in ("loss", "penalty"):
+        found.append(problem.VectorField)
+    return {cls.__name__: cls for cls in found[1:] if getattr(house, cls.__name__, None) is cls}
 
 
 def to_words(value: Any) -> Any:
