@@ -8,6 +8,7 @@ import numpy as np
 from .errors import real, reject
 from .results import Result, Runs
 from .results.quality import percent, scale
+from .results.statistics import total_error
 from .results.variables import COMPARABLE, chosen, neighbours
 from .significance import Sample, rotation_test
 
@@ -228,10 +229,10 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
     for name, ((a, a_error), (b, b_error)), floor, size, p in zip(
         names, pairs, floors, scales, tested.each, strict=True
     ):
-        error = np.sqrt(a_error**2 + b_error**2 + floor**2)
+        error = total_error(a_error, b_error, floor)
         # Welch–Satterthwaite: what is left of the trials' degrees of freedom in the combined error.
-        spent = sum(e**4 / (r.trials - 1) for r, e in ((first, a_error), (second, b_error)) if isinstance(r, Runs))
-        freedom = error**4 / np.maximum(spent, 1e-12 * error**4)
+        shares = [(r, e / error) for r, e in ((first, a_error), (second, b_error)) if isinstance(r, Runs)]
+        freedom = 1 / np.maximum(sum((share**4 / (r.trials - 1) for r, share in shares), np.zeros_like(error)), 1e-12)
         agreements[name] = Agreement(grid, a, b, error, freedom, floor, size, p)
     return Report(agreements, (first.title(), second.title()), samples, tested.together)
 
@@ -317,7 +318,7 @@ def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.nda
         # A curve through noisy points swings between them: what its copies do there is part of the error.
         swings = _onto(result, np.moveaxis(copies, 0, 1), grid).std(axis=1, ddof=1) / np.sqrt(len(copies))
         there = np.maximum(there, swings)
-    return _onto(result, mean, grid), np.hypot(there, _between(result, name, grid))
+    return _onto(result, mean, grid), total_error(there, _between(result, name, grid))
 
 
 def _sample(result: Result, names: list[str], grid: np.ndarray) -> Sample:
@@ -326,8 +327,8 @@ def _sample(result: Result, names: list[str], grid: np.ndarray) -> Sample:
     for name in names:
         mean, error = (np.ravel(values) for values in _at(result, name, grid))
         copies = result.copies(name)
-        shift = np.ravel(np.hypot(_onto(result, result.systematic(name), grid, smooth=False),
-                                  _between(result, name, grid)))  # fmt: skip
+        shared = _onto(result, result.systematic(name), grid, smooth=False)
+        shift = np.ravel(total_error(shared, _between(result, name, grid)))
         if copies is not None:
             copies = np.moveaxis(_onto(result, np.moveaxis(copies, 0, 1), grid), 1, 0).reshape(len(copies), -1)
             scatter = np.zeros_like(mean)

@@ -110,7 +110,7 @@ def label(job: Job, found: Marched, extrapolate: bool) -> Labelled:
         variables |= statistics.variables(name, dims(name), estimate)
         if not two and value.size:
             parts = [np.asarray(error) / scale for error in (stderr, step, projection, bias)]
-            total = np.sqrt(sum(error**2 for error in parts))
+            total = statistics.total_error(*parts)
             _, noise = statistics.over_replicas(part.best - (part.lower if extrapolate else part.plain))
             seen = np.sqrt(np.maximum(parts[1] ** 2 - (2 * noise / scale) ** 2, 0.0))
             errors[name] = Split(*(float(np.max(error)) for error in (*parts, total, seen)))

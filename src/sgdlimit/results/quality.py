@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ..errors import reject
+from .statistics import total_error
 
 
 @final
@@ -223,7 +224,7 @@ def judge(time: np.ndarray, curves: Mapping[str, Curve], scales: Mapping[str, fl
 
 
 def _error(name: str, time: np.ndarray, curve: Curve, size: float) -> Check:
-    error = np.hypot(curve.stderr, curve.systematic)
+    error = total_error(curve.stderr, curve.systematic)
     worst = np.reshape(error, (len(time), -1)).max(axis=1)
     if not np.all(np.isfinite(curve.value)):
         return Check.most(f"error of {name}", math.inf, ERROR, "it is not finite")

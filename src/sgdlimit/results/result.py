@@ -6,26 +6,20 @@ The arrays are plain numpy, so that the core needs no xarray; `.dataset` builds 
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from .. import _shown
 from ..errors import MissingError, reject
 from .quality import ERROR, Quality, Status, check_about, percent, scale, share
-from .variables import SYSTEMATIC, meaning, neighbours, split
+from .statistics import total_error
+from .variables import SYSTEMATIC, Variable, meaning, neighbours, split
 
 if TYPE_CHECKING:
     import xarray
-
-
-class Variable(NamedTuple):
-    """An array and the names of its axes."""
-
-    dims: tuple[str, ...]
-    values: np.ndarray
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -206,9 +200,9 @@ class Solution(Result):
         return self._error(name, SYSTEMATIC)
 
     def _error(self, name: str, endings: tuple[str, ...]) -> np.ndarray:
-        """Root of the sum of squares of those errors that are known."""
-        parts = [self.variables.get(name + ending) for ending in endings]
-        return reduce(np.hypot, (part.values for part in parts if part is not None), np.zeros(self[name].shape))
+        """Those errors that are known, together."""
+        parts = [self[name + ending] for ending in endings if name + ending in self.variables]
+        return total_error(np.zeros(self[name].shape), *parts)
 
     def copies(self, name: str) -> np.ndarray | None:
         """The replicas of a Monte Carlo variable."""

@@ -4,7 +4,16 @@ import difflib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..errors import reject
+
+
+class Variable(NamedTuple):
+    """An array and the names of its axes."""
+
+    dims: tuple[str, ...]
+    values: np.ndarray
 
 
 class Entry(NamedTuple):

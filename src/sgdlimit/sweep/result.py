@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import MissingError, flag, reject
 from ..results.files import destination, replace, source
+from ..results.statistics import total_error
 from ..results.storage import intact, seal
 from ..results.variables import SYSTEMATIC, meaning, neighbours
 from .kept import COMPARED
@@ -61,8 +62,8 @@ class Sweep:
         found = self.dataset if kind is None else self[kind]
         if name not in found:
             raise reject("name", repr(name), neighbours(name, [str(n) for n in found.data_vars]), MissingError)
-        squares = [found[name + part] ** 2 for part in ("_stderr", *SYSTEMATIC) if name + part in found]
-        return found[name], sum(squares, found[name] * 0.0) ** 0.5
+        parts = [found[name + part] for part in ("_stderr", *SYSTEMATIC) if name + part in found]
+        return found[name], total_error(found[name] * 0.0, *parts)
 
     @property
     def failed(self) -> list[dict[str, Any]]:
