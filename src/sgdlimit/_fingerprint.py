@@ -194,14 +194,11 @@ def _constant(module: object, file: str | None = None) -> bool:
     return file.startswith(LIBRARY) or "site-packages" in file or "dist-packages" in file
 
 
-@functools.lru_cache(maxsize=4096)
 def _closed(kind: type) -> bool:
     """Whether objects of a class are not looked into: those of jax and of the standard library."""
     root = kind.__module__.partition(".")[0]
-    if root in ("jax", "jaxlib"):
-        return True
-    library = root in sys.stdlib_module_names and _constant(kind.__module__)
-    return library and f"{kind.__module__}.{kind.__qualname__}" not in OPEN
+    library = root in sys.stdlib_module_names and f"{kind.__module__}.{kind.__qualname__}" not in OPEN
+    return library or root in ("jax", "jaxlib")
 
 
 def _array(value: np.ndarray) -> Hashable:

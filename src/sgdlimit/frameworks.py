@@ -247,9 +247,8 @@ def table(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> Tab
     found = [s for s in settings() if size.settings is None or s.name in size.settings]
     runs, cells = [], []
     for index, setting in enumerate(found):
-        step: dict[str, Any] = {} if setting.step is None else {"dt": setting.step}
         done = simulate(setting.problem, setting.algorithm, dim=size.dim, trials=size.trials, times=setting.times,
-                        seed=100 * seed + index, progress=progress, **step)  # fmt: skip
+                        seed=100 * seed + index, progress=progress, dt=setting.step)  # fmt: skip
         runs.append(done)
         row = {}
         for name, predict in FRAMEWORKS.items():
@@ -282,9 +281,8 @@ def gap(problem: Problem, temperature: float, size: Size, seed: int = 0, progres
         copies = law.copies("train_error")
         assert copies is not None
         curves.append(copies[:, 1:].mean(axis=1))
-        step: dict[str, Any] = {} if algorithm.rows is not None else {"dt": 0.02}
         runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, progress=progress,
-                        **step)  # fmt: skip
+                        dt=None if algorithm.rows is not None else 0.02)  # fmt: skip
         finite.append(np.asarray(runs["train_error"]).mean(axis=1))
     return Gap(temperature, _difference(*curves), _difference(*finite))
 

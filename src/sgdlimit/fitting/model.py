@@ -28,7 +28,10 @@ from ..problem import (
     SmoothHinge,
     Spectrum,
     Square,
+    VectorField,
 )
+from ..problem.losses import LossLike
+from ..problem.penalties import PenaltyLike
 from ..results.quality import Quality
 from . import assumptions
 from .spectrum import Groups, Sample, along, population, sample_of, taught
@@ -81,7 +84,14 @@ class Seen(NamedTuple):
 
 
 def model_of_data(
-    X: Any, y: Any, *, loss: Any = None, penalty: Any = None, bias: bool = False, X_test: Any = None, y_test: Any = None
+    X: Any,
+    y: Any,
+    *,
+    loss: LossLike | VectorField | None = None,
+    penalty: PenaltyLike | VectorField | None = None,
+    bias: bool = False,
+    X_test: Any = None,
+    y_test: Any = None,
 ) -> Fitted:
     """The problem in the limit that stands for these data, with δ = n/d, and how far its assumptions hold.
 
@@ -114,7 +124,7 @@ def warn_of_assumptions(fitted: Fitted) -> None:
         warnings.warn(message, UnreliableWarning, stacklevel=3)
 
 
-def _check_labels(y: np.ndarray, y_test: Any, loss: Any) -> np.ndarray:
+def _check_labels(y: np.ndarray, y_test: np.ndarray | None, loss: LossLike | VectorField) -> np.ndarray:
     """The two values of y, the larger one first; none where there are more."""
     values = np.unique(y)[::-1]
     name = type(loss).__name__
@@ -219,7 +229,7 @@ def _spectrum(groups: Groups, dim: int, factor: np.ndarray) -> Spectrum:
     return Spectrum(_settled(groups.values * dim), share / share.sum(), _settled(factor))
 
 
-def _settled(numbers: Any) -> np.ndarray:
+def _settled(numbers: np.ndarray | float) -> np.ndarray:
     """In single precision: the last digits of singular values depend on how many cores took part, and a problem, to
     which a checkpoint belongs, must not."""
     return np.asarray(numbers, np.float32).astype(np.float64)

@@ -13,7 +13,7 @@ import time as clock
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import jax
 import numpy as np
@@ -36,7 +36,7 @@ SHORT = 60
 """Letters of a word that a message can show; a digest has 64."""
 
 
-def identity(problem: Any, algorithm: Any, seed: int, **options: Any) -> dict[str, str]:
+def identity(problem: object, algorithm: object, seed: int, **options: object) -> dict[str, str]:
     """Who a piece of work belongs to, in words that are the same in another process."""
     device = jax.devices()[0]
     return {
@@ -53,7 +53,7 @@ def identity(problem: Any, algorithm: Any, seed: int, **options: Any) -> dict[st
 class Checkpoint:
     """Pieces of arrays by name, in memory, and in a file where a path is given; several threads may put."""
 
-    def __init__(self, path: Any, owner: Mapping[str, str]) -> None:
+    def __init__(self, path: object, owner: Mapping[str, str]) -> None:
         self._pieces: dict[str, dict[str, np.ndarray]] = {}
         self._owner = dict(owner)
         self._target: Path | None = None

@@ -113,7 +113,7 @@ class Quality(tuple[Check, ...]):
         ]
         return "\n".join([f"{'check':<{width}}  {'value':>9}  {'limit':>8}", *rows])
 
-    def to_words(self) -> list[dict[str, Any]]:
+    def to_words(self) -> list[dict[str, str | float | bool | None]]:
         """For a file, as JSON; what is not finite becomes a word."""
         return [
             {"name": c.name, "value": _word(c.value), "limit": _word(c.limit), "passed": c.passed, "words": c.words}

@@ -21,6 +21,9 @@ from .variables import SYSTEMATIC, Variable, meaning, neighbours, split
 if TYPE_CHECKING:
     import xarray
 
+    from ..algorithms import Algorithm
+    from ..problem import Problem
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result(abc.ABC):
@@ -94,14 +97,14 @@ class Result(abc.ABC):
         return {name: found for name, found in shares.items() if found > ERROR}
 
     @property
-    def problem(self) -> Any:
+    def problem(self) -> "Problem | None":
         """The Problem, rebuilt from the stored words; None if it held a function of the user's not in `functions`."""
         from ..describe import problem_from_words, rebuild
 
         return rebuild(self.about.get("problem"), problem_from_words, self.functions)
 
     @property
-    def algorithm(self) -> Any:
+    def algorithm(self) -> "Algorithm | None":
         """The algorithm, rebuilt in the same way."""
         from ..describe import algorithm_from_words, rebuild
 
@@ -267,7 +270,7 @@ def _warning(unreliable: Mapping[str, float]) -> str:
     return f"the error exceeds {percent(ERROR)} of the curve: {parts}"
 
 
-def spoken(words: Any) -> str:
+def spoken(words: object) -> str:
     """'Ridge(strength=0.1)' from stored words."""
     if isinstance(words, dict) and "function" in words:
         return str(words["function"])
