@@ -44,7 +44,7 @@ class Agreement:
 
     @property
     def difference(self) -> np.ndarray:
-        """first − second."""
+        """The first curve less the second, along time."""
         return self.first - self.second
 
     @property
@@ -54,7 +54,7 @@ class Agreement:
 
     @property
     def largest(self) -> float:
-        """Largest |z|."""
+        """The largest |z| along the curve."""
         return float(np.max(np.abs(self.z)))
 
     @property
@@ -97,7 +97,7 @@ class Agreement:
 
     @property
     def worst_time(self) -> float:
-        """Time of the largest |z|."""
+        """The time at which |z| is largest."""
         flat = np.abs(self.z).reshape(len(self.time), -1).max(axis=1)
         return float(self.time[int(flat.argmax())])
 

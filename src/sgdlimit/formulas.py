@@ -21,7 +21,7 @@ Words = dict[str, Any]
 
 
 def number(value: Any) -> str:
-    """'0.1', '10^{-5}', '2.5 \\cdot 10^{7}', '\\infty'; a list in parentheses."""
+    """A number in LaTeX: '0.1', '10^{-5}', '2.5 \\cdot 10^{7}', '\\infty'; a list in parentheses."""
     if isinstance(value, list | tuple):
         return "(" + r",\, ".join(number(part) for part in value) + ")"
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -127,7 +127,7 @@ def _fields(words: Words) -> str:
 
 
 def _symbols(words: Words) -> str:
-    """Pre-activations, labels, sizes."""
+    """What the symbols of the objective are: pre-activations, labels, the number of samples."""
     wide = words.get("width", 1) > 1
     rows = r"r_{ia} = \theta_a^\top x_i" if wide else r"r_i = \theta^\top x_i"
     parts = [rows + (r" + \beta_a" if wide else r" + \beta") * bool(words.get("bias"))]

@@ -34,7 +34,7 @@ from ..problem.losses import LossLike
 from ..problem.penalties import PenaltyLike
 from ..results.quality import Quality
 from . import assumptions
-from .spectrum import Groups, Sample, along, population, sample_of, taught
+from .spectrum import EigenGroups, SampleCovariance, along, population, sample_of, taught
 
 FEWEST_OF_CLASS = 10
 """Samples of a class, below which its mean says nothing."""
@@ -72,11 +72,11 @@ class Fitted:
 
 
 class Seen(NamedTuple):
-    """Data as they are modelled."""
+    """The user's rows less what the model takes off, and what was found in them."""
 
     rows: np.ndarray
     """Less the mean, or the mean of the class."""
-    groups: Groups
+    groups: EigenGroups
     direction: np.ndarray
     """What a student would learn: (Ŵ + mean eigenvalue)⁻¹ on the difference of means, or on Xᵀy/N."""
     leading: np.ndarray
@@ -166,7 +166,7 @@ def _check_columns(X: np.ndarray) -> None:
         warnings.warn(words, RuntimeWarning, stacklevel=4)
 
 
-def _check_centred(rest: np.ndarray, groups: Groups, samples: int) -> None:
+def _check_centred(rest: np.ndarray, groups: EigenGroups, samples: int) -> None:
     """Refuse a common mean that sampling does not explain: n|x̄|² is a sum of squares with the rows' eigenvalues."""
     total = float(groups.values @ groups.counts)
     rank = total**2 / float(groups.values**2 @ groups.counts)
@@ -223,7 +223,7 @@ def _teacher(X: np.ndarray, y: np.ndarray, words: dict[str, Any]) -> tuple[Probl
     return problem, Seen(rows, groups, learned, vectors[:, :LEADING])
 
 
-def _spectrum(groups: Groups, dim: int, factor: np.ndarray) -> Spectrum:
+def _spectrum(groups: EigenGroups, dim: int, factor: np.ndarray) -> Spectrum:
     """The law of rows whose entries are of order one, and what the teacher has in each group."""
     share = _settled(groups.counts / dim)
     return Spectrum(_settled(groups.values * dim), share / share.sum(), _settled(factor))
@@ -235,6 +235,6 @@ def _settled(numbers: np.ndarray | float) -> np.ndarray:
     return np.asarray(numbers, np.float32).astype(np.float64)
 
 
-def _learned(sample: Sample, vectors: np.ndarray, parts: np.ndarray) -> np.ndarray:
+def _learned(sample: SampleCovariance, vectors: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """(Ŵ + mean eigenvalue)⁻¹ on a vector given by its projections on the sample's eigenvectors."""
     return vectors @ (parts / (sample.values + sample.values.sum() / sample.dim))

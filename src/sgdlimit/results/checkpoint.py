@@ -66,12 +66,12 @@ class Checkpoint:
 
     @property
     def kept(self) -> bool:
-        """Whether there is a file."""
+        """Whether pieces are kept in a file."""
         return self._target is not None
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write."""
+        """Whether the file is old enough to be written again."""
         return self.kept and clock.perf_counter() - self._written > max(EVERY, COSTS * self._cost)
 
     def get(self, name: str) -> dict[str, np.ndarray] | None:
@@ -92,12 +92,12 @@ class Checkpoint:
                 self.write()
 
     def drop(self, name: str) -> None:
-        """A piece that another one contains."""
+        """Forget a piece that another one contains."""
         with self._lock:
             self._pieces.pop(name, None)
 
     def write(self) -> None:
-        """All pieces, whole or not at all."""
+        """Write all pieces to the file, whole or not at all."""
         if self._target is None:
             return
         with self._lock:

@@ -30,7 +30,7 @@ class OnSample:
     fn: Callable[..., object]
 
     def __call__(self, r: jax.Array, r_star: jax.Array, z: jax.Array) -> object:
-        """ψ, on vectors."""
+        """ψ of vectors over units; the user's function takes plain numbers where there is one unit."""
         return self.fn(fields.as_user(r), fields.as_user(r_star), z)
 
 
@@ -42,18 +42,18 @@ class OnWeight:
     fn: Callable[..., object]
 
     def __call__(self, theta: jax.Array, theta_star: jax.Array) -> object:
-        """ψ, on vectors."""
+        """ψ of vectors over units; the user's function takes plain numbers where there is one unit."""
         return self.fn(fields.as_user(theta), fields.as_user(theta_star))
 
 
 def on_samples(problem: Problem, metrics: object) -> Named:
-    """Checked functions of (r, r_star, z)."""
+    """The user's averages over samples, by name: functions of (r, r_star, z) that return a real scalar."""
     shapes = (*_widths(problem), jax.ShapeDtypeStruct((), jnp.float32))
     return _checked("metrics", metrics, OnSample, shapes, "(r, r_star, z)")
 
 
 def on_weights(problem: Problem, metrics: object) -> Named:
-    """Checked functions of (theta, theta_star)."""
+    """The user's averages over weights, by name: functions of (theta, theta_star) that return a real scalar."""
     return _checked("weight_metrics", metrics, OnWeight, _widths(problem), "(theta, theta_star)")
 
 

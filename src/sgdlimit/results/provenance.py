@@ -23,7 +23,7 @@ def provenance(
     message: str = "",
     diagnostics: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
-    """The `about` of a result."""
+    """The `about` of a result: what was computed and how it ended, by which versions and when, as plain words."""
     return {
         "method": method,
         "problem": to_words(problem),

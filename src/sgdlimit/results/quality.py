@@ -87,7 +87,7 @@ class Quality(tuple[Check, ...]):
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Whether no check failed; true where there was none."""
         return not self.failed
 
     @property
@@ -136,7 +136,7 @@ class Quality(tuple[Check, ...]):
 
 
 def percent(share: float) -> str:
-    """'2.5 %'."""
+    """A share in words: '2.5 %'; 'more than 1000 %' from ten on."""
     return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %" if share < 10 else "more than 1000 %"
 
 

@@ -53,7 +53,7 @@ class Result(abc.ABC):
 
     @property
     def time(self) -> np.ndarray:
-        """Recorded times t = ηk/d."""
+        """The recorded times, t = ηk/d."""
         return self.coords["time"]
 
     @property
@@ -213,7 +213,7 @@ class Solution(Result):
         return None if found is None else found.values
 
     def title(self) -> str:
-        """The method."""
+        """A line with the method that predicted the curves."""
         return f"Solution: {self.about.get('method', 'theory')}"
 
 
@@ -224,7 +224,7 @@ class Runs(Result):
 
     @property
     def trials(self) -> int:
-        """Number of independent runs."""
+        """The number of independent runs."""
         return len(self.coords["trial"])
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -236,15 +236,15 @@ class Runs(Result):
         return mean, values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
     def systematic(self, name: str) -> np.ndarray:
-        """None: trials share nothing."""
+        """Zero along time: independent trials share no error."""
         return np.zeros(self[name].shape[1:])
 
     def copies(self, name: str) -> np.ndarray | None:
-        """The trials."""
+        """The trials one by one, first axis."""
         return np.asarray(self[name], dtype=np.float64)
 
     def title(self) -> str:
-        """The number of trials and the size."""
+        """A line with the number of trials and their size, such as 'Runs: 8 trials, dim=400'."""
         options = self.about.get("options", {})
         size = ", ".join(f"{key}={options[key]}" for key in ("dim", "samples") if options.get(key) is not None)
         return f"Runs: {self.trials} trial{'s' * (self.trials != 1)}" + (f", {size}" if size else "")
@@ -271,7 +271,7 @@ def _warning(unreliable: Mapping[str, float]) -> str:
 
 
 def spoken(words: object) -> str:
-    """'Ridge(strength=0.1)' from stored words."""
+    """A stored model as it is written in Python: 'Ridge(strength=0.1)'."""
     if isinstance(words, dict) and "function" in words:
         return str(words["function"])
     if not isinstance(words, dict) or "name" not in words:
