@@ -96,9 +96,12 @@ def fingerprint(value: object) -> Hashable:
     """
     walk = _Walk()
     key = walk.look(value)
-    met = walk.arrays + [(fn, key if fn is value else _Walk().look(fn)) for fn in walk.functions]
-    if any([_changed(thing, content) for thing, content in met]):  # all are noted
-        jax.clear_caches()
+    token = hash((key, *(id(array) for array, _ in walk.arrays), *map(id, walk.functions)))
+    if token not in _SETTLED:
+        met = walk.arrays + [(fn, _Walk().look(fn)) for fn in walk.functions]
+        if any([_changed(thing, content) for thing, content in met]):  # all are noted
+            jax.clear_caches()
+        _SETTLED.add(token)
     return key
 
 
@@ -113,18 +116,26 @@ def holds_function(value: object) -> bool:
 
 
 _LAST: dict[int, tuple[weakref.ref[Any], int]] = {}
-"""What was last seen in an array or a function, by id; the weak reference clears the entry."""
+"""What was last seen in an array or a function, by id."""
+_SETTLED: set[int] = set()
+"""Looks that showed what `_LAST` holds: the next ones that show the same need not compare."""
 
 
 def _changed(value: object, content: Hashable) -> bool:
     """Whether an object was seen before with another content."""
     place, now = id(value), hash(content)
     known = _LAST.get(place)
-    if known is None or known[0]() is not value:
-        _LAST[place] = (weakref.ref(value, lambda _: _LAST.pop(place, None)), now)
-        return False
-    _LAST[place] = (known[0], now)
-    return known[1] != now
+    before = now if known is None or known[0]() is not value else known[1]
+    if known is None or known[0]() is not value or before != now:
+        _LAST[place] = (weakref.ref(value, lambda _: _forget(place)), now)
+        _SETTLED.clear()
+    return before != now
+
+
+def _forget(place: int) -> None:
+    """An object is gone, and another may come to lie in its place."""
+    _LAST.pop(place, None)
+    _SETTLED.clear()
 
 
 class _Code(NamedTuple):
