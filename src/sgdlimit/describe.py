@@ -34,16 +34,6 @@ ROOMS: dict[str, type] = {
 }
 """Places in a problem or a call, and what stands there: public subclasses, which `sgdlimit models` lists."""
 
-WRAPPERS = {
-    "loss": "Loss",
-    "labels": "Labels",
-    "penalty": "Penalty",
-    "law": "Law",
-    "schedule": "Schedule",
-    "entries": "CustomEntries",
-}
-"""The class that makes a user's function stand in a room."""
-
 LAW_FIELDS = ("teacher", "noise", "init")
 
 Find = Callable[[str, Any], Callable[..., Any]]
@@ -59,6 +49,11 @@ def models(room: str) -> dict[str, Any]:
     if room in ("loss", "penalty"):
         found.append(problem.VectorField)
     return {cls.__name__: cls for cls in found[1:] if getattr(house, cls.__name__, None) is cls}
+
+
+def _wrapper(room: str) -> str | None:
+    """The class that makes a user's function stand in a room; None where there is none."""
+    return next((name for name, cls in models(room).items() if "fn" in cls.__dataclass_fields__), None)
 
 
 def to_words(value: Any) -> Any:
@@ -98,10 +93,11 @@ def _key(name: str) -> str:
 
 def from_words(room: str, words: Any, where: str, find: Find) -> Any:
     """The object that `words` describe; `where` names it in errors, `find` finds the user's functions."""
+    wrapper = _wrapper(room)
     if isinstance(words, str):
-        words = {"fn": words, "name": WRAPPERS[room]} if ":" in words and room in WRAPPERS else {"name": words}
+        words = {"fn": words, "name": wrapper} if ":" in words and wrapper else {"name": words}
     if not isinstance(words, dict) or "name" not in words:
-        example = ', "file.py:function"' if room in WRAPPERS else ""
+        example = ', "file.py:function"' if wrapper else ""
         raise reject(where, words, f"write a name{example}, or a table with a name")
     known = models(room)
     by_key = {_key(name): name for name in known}

@@ -14,23 +14,8 @@ from scipy.special import chdtrc, ndtr
 
 from ..errors import UnreliableWarning, reject
 from ..limits.on_data import check_scale, read_data
-from ..problem import (
-    ByClass,
-    Exponential,
-    Hinge,
-    Linear,
-    Logistic,
-    Mixture,
-    Noise,
-    NoPenalty,
-    Normal,
-    Problem,
-    SmoothHinge,
-    Spectrum,
-    Square,
-    VectorField,
-)
-from ..problem.losses import LossLike
+from ..problem import ByClass, Linear, Mixture, Noise, NoPenalty, Normal, Problem, Spectrum, VectorField
+from ..problem.losses import Exponential, Hinge, Logistic, LossLike, SmoothHinge, Square
 from ..problem.penalties import PenaltyLike
 from ..results.quality import Quality
 from . import assumptions
