@@ -115,7 +115,7 @@ def holds_function(value: object) -> bool:
     return callable(value) or (type(value) is tuple and any(holds_function(v) for v in value))
 
 
-_LAST: dict[int, tuple[weakref.ref[Any], int]] = {}
+_LAST: dict[int, int] = {}
 """What was last seen in an array or a function, by id."""
 _SETTLED: set[int] = set()
 """Looks that showed what `_LAST` holds: the next ones that show the same need not compare."""
@@ -124,10 +124,11 @@ _SETTLED: set[int] = set()
 def _changed(value: object, content: Hashable) -> bool:
     """Whether an object was seen before with another content."""
     place, now = id(value), hash(content)
-    known = _LAST.get(place)
-    before = now if known is None or known[0]() is not value else known[1]
-    if known is None or known[0]() is not value or before != now:
-        _LAST[place] = (weakref.ref(value, lambda _: _forget(place)), now)
+    if place not in _LAST:
+        weakref.finalize(value, _forget, place)
+    before = _LAST.get(place, now)
+    if _LAST.get(place) != now:
+        _LAST[place] = now
         _SETTLED.clear()
     return before != now
 
@@ -219,6 +220,19 @@ def _array(value: np.ndarray) -> Hashable:
     return np.ndarray, str(value.dtype), value.shape, content
 
 
+_FIXED: dict[int, Hashable] = {}
+"""Keys of jax arrays, which do not change, by id."""
+
+
+def _jax_array(value: jax.Array) -> Hashable:
+    if id(value) not in _FIXED:
+        typed_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+        content = _array(np.asarray(jax.random.key_data(value) if typed_key else value))
+        _FIXED[id(value)] = jax.Array, str(value.dtype), value.weak_type, content
+        weakref.finalize(value, _FIXED.pop, id(value), None)
+    return _FIXED[id(value)]
+
+
 PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     functools.partial: lambda value: (value.func, value.args, value.keywords),
     staticmethod: lambda value: (value.__func__,),
@@ -280,9 +294,7 @@ class _Walk:
         if isinstance(value, type):
             return self.cls(value)
         if isinstance(value, jax.Array):
-            typed_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-            content = _array(np.asarray(jax.random.key_data(value) if typed_key else value))
-            return jax.Array, str(value.dtype), value.weak_type, content
+            return _jax_array(value)
         if isinstance(value, np.generic):
             return np.generic, _array(np.asarray(value))
         if isinstance(value, np.ndarray):
