@@ -5,7 +5,7 @@ import math
 import pytest
 
 import sgdlimit as sl
-from sgdlimit.frameworks import FRAMEWORKS, FULL, Setting, settings, table
+from sgdlimit.frameworks import FRAMEWORKS, FULL, Experiment, settings, table
 
 
 def test_temperature_of_proportional_batches():
@@ -25,7 +25,7 @@ def test_frameworks_say_what_they_cannot_do():
 def test_ridge_frameworks_coincide_where_they_should():
     """With infinite data homogenised SGD is online SGD."""
     problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), noise=sl.Normal(0.3))
-    setting = Setting("ridge", problem, sl.SGD(0.5))
+    setting = Experiment("ridge", problem, sl.SGD(0.5))
     volterra, online = (FRAMEWORKS[name](setting, 1024, False) for name in ("homogenised SGD", "online SGD"))
     assert sl.compare(volterra, online, ["test_error"])["test_error"].relative < 1e-5
 

@@ -261,6 +261,25 @@ def _closure(change):
     return lambda r, y: scale * half(r, y), set_scale
 
 
+def _closure_named_like_a_global(change):
+    TABLE = 1.0
+
+    def set_scale(value):
+        nonlocal TABLE
+        TABLE = value
+
+    return lambda r, y: TABLE * half(r, y), set_scale
+
+
+def _set_beside_an_attribute(change):
+    class Keeping:
+        def __call__(self, r, y):
+            self.SCALE = SCALE
+            return self.SCALE * half(r, y)
+
+    return Keeping(), _global(change)[1]
+
+
 def _deep_closure(change):
     scale = 1.0
 

@@ -100,7 +100,7 @@ def checked(shown):
     return page, formulas_shown
 
 
-@pytest.mark.parametrize("name", [name for name in describe.ROOMS["loss"] if name != "VectorField"])
+@pytest.mark.parametrize("name", [name for name in describe.models("loss") if name != "VectorField"])
 def test_the_formula_of_a_loss_is_what_it_computes(name):
     """A number worked out by hand stands for the formula that is shown."""
     loss, shown, value = LOSSES[name]
@@ -108,14 +108,14 @@ def test_the_formula_of_a_loss_is_what_it_computes(name):
     assert float(loss(R, Y)) == pytest.approx(value, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in describe.ROOMS["penalty"] if name != "VectorField"])
+@pytest.mark.parametrize("name", [name for name in describe.models("penalty") if name != "VectorField"])
 def test_the_formula_of_a_penalty_is_what_it_computes(name):
     penalty, shown, value = PENALTIES[name]
     assert formulas.penalty(describe.to_words(penalty), 1) == shown
     assert float(penalty(THETA)) == pytest.approx(value, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", describe.ROOMS["algorithm"])
+@pytest.mark.parametrize("name", describe.models("algorithm"))
 def test_every_algorithm(name):
     algorithm, parts = ALGORITHMS[name]
     page, shown = checked(algorithm._repr_html_())
@@ -125,17 +125,10 @@ def test_every_algorithm(name):
     assert algorithm._repr_latex_().count("$$") == 2 * len(shown)
 
 
-def test_every_room_has_formulas():
-    rooms = {
-        "labels": formulas.LABELS,
-        "law": formulas.LAWS,
-        "schedule": formulas.SCHEDULES,
-        "algorithm": formulas.UPDATES,
-    }
-    for room, known in rooms.items():
-        assert set(known) == set(describe.ROOMS[room])
-    assert set(formulas.LOSSES) | {"VectorField"} == set(describe.ROOMS["loss"])
-    assert set(formulas.PENALTIES) | {"VectorField"} == set(describe.ROOMS["penalty"])
+def test_every_model_has_a_formula():
+    for room in ("loss", "labels", "penalty", "law", "schedule", "algorithm"):
+        for cls in describe.models(room).values():
+            assert cls.latex, cls
 
 
 @pytest.mark.parametrize("turn", range(30))

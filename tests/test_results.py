@@ -12,7 +12,7 @@ from scipy import stats
 
 import sgdlimit as sl
 from sgdlimit.results import Variable
-from sgdlimit.results.statistics import Estimate, over_replicas, variables, widening
+from sgdlimit.results.statistics import Estimate, over_replicas, total_error, variables, widening
 from sgdlimit.results.variables import AXES, BESIDE, TABLE, dims, meaning, ordered, reserved
 
 
@@ -289,3 +289,14 @@ def test_learning_curves(pair, tmp_path):
     with pytest.raises(sl.InputError, match="axes"):
         sl.plot.learning_curves(theory, axes=plt.subplots(1, 3)[1])
     plt.close("all")
+
+
+def test_errors_add_up_in_squares_and_do_not_overflow():
+    assert total_error(3.0, 4.0, 12.0) == 13.0
+    assert total_error(3e300, 4e300) == pytest.approx(5e300)
+    labelled = total_error(xarray.DataArray([3.0], dims="time"), xarray.DataArray([4.0], dims="time"))
+    assert (labelled.dims, labelled.item()) == (("time",), 5.0)
+    variables = {"norm": [1e300], "norm_stderr": [3e200], "norm_step_error": [4e200], "norm_bias_error": [12e200]}
+    solution = sl.Solution({n: Variable(("time",), np.array(v)) for n, v in variables.items()}, {"time": np.zeros(1)})
+    np.testing.assert_allclose(solution.curve("norm")[1], 13e200)
+    np.testing.assert_allclose(solution.systematic("norm"), math.hypot(4e200, 12e200))

@@ -1,23 +1,23 @@
-"""What a function reads. Functions of one fingerprint compute the same; one whose surroundings change, changes it.
+"""What a function reads: functions of one fingerprint compute the same, and a change of what is read changes it.
 
 jax compiles a user's function together with what it reads from outside: globals, closures, defaults, attributes. These
 are looked at whenever a function is handed to jax, through the user's own helpers, modules, classes and objects.
 Installed packages are taken for constant, and what cannot be looked into counts by identity. What a function only
-records (a counter, a list it appends to) is not read.
+writes to (a counter, a list it appends to) is not read.
 """
 
+import copyreg
 import dis
 import enum
 import functools
 import hashlib
 import os
-import struct
 import sys
 import sysconfig
 import types
 import weakref
-from collections import defaultdict, deque
-from collections.abc import Hashable, Iterable
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple, final
 
 import jax
@@ -32,20 +32,18 @@ WHOLE = 1024
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "sgdlimit")
 """Constant wherever they lie; so are the standard library and all that is installed."""
 LIBRARY = sysconfig.get_path("stdlib") + os.sep
+PLAIN = (int, bool, float, complex, str, bytes, type(None), type(...))
+OPAQUE = (jax.core.Tracer, enum.Enum)
+CONTAINERS = (list, dict, set, deque, defaultdict, OrderedDict)
+EMPTY, NOTHING = types.CellType(), (lambda: None).__code__
 OPEN = ("types.SimpleNamespace", "argparse.Namespace")
 """Objects of the standard library that hold the user's values."""
-PLAIN = (int, bool, str, bytes, type(None), complex, type(...))
-OPAQUE = (jax.core.Tracer, enum.Enum)
-BUILTIN = (types.BuiltinMethodType, types.MethodWrapperType)
-CONTAINERS = (list, dict, set, deque, defaultdict)
+ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM", "STORE_ATTR"))
+READING = ATTRIBUTES | {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "IMPORT_NAME"}
+READING |= {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
+"""Instructions of Python that look up a name outside."""
 RECORDERS = frozenset(("append", "extend", "add", "update", "insert", "clear"))
 """Methods of containers that tell the caller nothing."""
-STAGED = frozenset(("scan", "cond", "switch", "while_loop", "fori_loop", "map", "associative_scan", "reduce"))
-STAGED |= {"jit", "checkpoint", "remat", "custom_root", "custom_linear_solve", "odeint"}
-"""Names under which jax keeps what it finds in a function."""
-LOAD_GLOBAL = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
-LOAD_CELL = frozenset(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"))
-LOAD_ATTRIBUTE = frozenset(("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
 
 
 @final
@@ -54,7 +52,7 @@ class Same:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -62,6 +60,11 @@ class Same:
 
     def __hash__(self) -> int:
         return id(self.value)
+
+    def __repr__(self) -> str:
+        """Without an address: by the name of the object or of its class."""
+        named: Any = self.value if hasattr(self.value, "__name__") else type(self.value)
+        return f"same {getattr(named, '__module__', '')} {getattr(named, '__qualname__', named.__name__)}"
 
 
 @final
@@ -85,108 +88,100 @@ class Snapshot:
         return repr(self.value)
 
 
-def fingerprint(value: Any) -> Hashable:
-    """A key of a function and of all that it reads now."""
+def fingerprint(value: object) -> Hashable:
+    """A key of a function and of all that it reads now.
+
+    jax itself keeps what it found in the bodies of loops and in jitted helpers, and copies of NumPy arrays: where one
+    of these was seen before with another content, jax forgets everything.
+    """
     walk = _Walk()
-    key = walk.look(value, 0, ())
-    if walk.outdated():
-        jax.clear_caches()
+    key = walk.look(value)
+    token = hash((key, *(id(array) for array, _ in walk.arrays), *map(id, walk.functions)))
+    if token not in _SETTLED:
+        met = walk.arrays + [(fn, _Walk().look(fn)) for fn in walk.functions]
+        if any([_changed(thing, content) for thing, content in met]):  # all are noted
+            jax.clear_caches()
+        _SETTLED.add(token)
     return key
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """A fingerprint in letters, the same in another process."""
-    return hashlib.sha256("\n".join(_words(fingerprint(value))).encode()).hexdigest()
+    return hashlib.sha256(repr(fingerprint(value)).encode()).hexdigest()
 
 
-def _words(key: Any) -> Iterable[str]:
-    """What a fingerprint holds, without addresses: code by its instructions, what counts by identity by its name."""
-    if isinstance(key, tuple | frozenset):
-        parts = [list(_words(part)) for part in key]
-        for part in sorted(parts) if isinstance(key, frozenset) else parts:
-            yield "("
-            yield from part
-            yield ")"
-    elif isinstance(key, types.CodeType):
-        yield f"code {key.co_code.hex()} {key.co_names} {key.co_varnames} {key.co_freevars}"
-        for constant in key.co_consts:
-            yield from _words(constant)
-    elif isinstance(key, Same):
-        named = key.value if hasattr(key.value, "__name__") else type(key.value)
-        yield f"same {getattr(named, '__module__', '')} {getattr(named, '__qualname__', named.__name__)}"
-    elif isinstance(key, type):
-        yield _full_name(key)
-    else:
-        yield repr(key)
-
-
-def holds_function(value: Any) -> bool:
+def holds_function(value: object) -> bool:
     """Whether `value` is a function or a tuple with one inside."""
     return callable(value) or (type(value) is tuple and any(holds_function(v) for v in value))
 
 
-class Reads(NamedTuple):
-    """What a piece of code looks up outside, nested functions included."""
+_LAST: dict[int, int] = {}
+"""What was last seen in an array or a function, by id."""
+_SETTLED: set[int] = set()
+"""Looks that showed what `_LAST` holds: the next ones that show the same need not compare."""
 
-    names: tuple[str, ...]
-    """Globals."""
-    cells: frozenset[str]
-    """Variables of the functions around it."""
-    attributes: tuple[str, ...]
-    imports: tuple[str, ...]
+
+def _changed(value: object, content: Hashable) -> bool:
+    """Whether an object was seen before with another content."""
+    place, now = id(value), hash(content)
+    if place not in _LAST:
+        weakref.finalize(value, _forget, place)
+    before = _LAST.get(place, now)
+    if _LAST.get(place) != now:
+        _LAST[place] = now
+        _SETTLED.clear()
+    return before != now
+
+
+def _forget(place: int) -> None:
+    """An object is gone, and another may come to lie in its place."""
+    _LAST.pop(place, None)
+    _SETTLED.clear()
+
+
+class _Code(NamedTuple):
+    """A piece of code by its content, and the names that it looks up; nested functions included."""
+
+    content: Hashable
+    names: frozenset[str]
+    """Globals, variables of the functions around it, imports; attributes begin with a dot."""
     records: frozenset[str]
-    """Globals, cells and attributes that it only adds to, where they are containers."""
-    assigned: frozenset[str]
-    """Attributes that it sets: its own state."""
-    staged: bool
-    """Whether it names one of jax's loops or branches."""
+    """Of these, those that are only added to, where they are containers."""
+    state: frozenset[str]
+    """Names that it sets."""
 
 
 @functools.lru_cache(maxsize=4096)
-def reads(code: types.CodeType) -> Reads:
-    """Found in the bytecode, once for each code."""
+def _read(code: types.CodeType) -> _Code:
+    """What a piece of code reads and writes, found in its instructions, once for each code."""
     steps = list(dis.get_instructions(code))
-    names, cells, attributes, imports, read, stored = set(), set(), set(), set(), set(), set()
-    assigned: set[str] = set()
+    names, read, state = set(), set(), set()
     for here, after, later in zip(steps, [*steps[1:], None], [*steps[2:], None, None], strict=False):
-        kind, name = here.opname, here.argval
-        if kind == "STORE_GLOBAL" or (kind == "STORE_DEREF" and name in code.co_freevars):
-            stored.add(name)
-        elif kind == "STORE_ATTR":
-            assigned.add(name)
-        elif kind == "IMPORT_NAME":
-            imports.add(name)
-        elif kind in LOAD_GLOBAL or kind in LOAD_CELL or kind in LOAD_ATTRIBUTE:
-            found = names if kind in LOAD_GLOBAL else cells if kind in LOAD_CELL else attributes
-            found.add(name)
+        kind = here.opname
+        name = f".{here.argval}" if kind in ATTRIBUTES else here.argval
+        if kind in ("STORE_ATTR", "STORE_GLOBAL") or (kind == "STORE_DEREF" and name in code.co_freevars):
+            state.add(name)
+        elif kind in READING:
+            names.add(name)
             if not _recorded(after, later):
                 read.add(name)
-    every = names | cells | attributes
-    cells &= set(code.co_freevars)
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            below = reads(inner)
-            own = below.cells & set(code.co_freevars)
-            seen = {*below.names, *own, *below.attributes}
-            every |= seen
-            read |= seen - below.records
-            names |= set(below.names)
-            cells |= own
-            attributes |= set(below.attributes)
-            imports |= set(below.imports)
-            assigned |= below.assigned
-    return Reads(
-        tuple(sorted(names - stored)),
-        frozenset(cells - stored),
-        tuple(sorted(attributes)),
-        tuple(sorted(imports)),
-        frozenset(every - read),
-        frozenset(assigned),
-        not STAGED.isdisjoint(names | attributes),
-    )
+    constants: list[Hashable] = []
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inner = _read(constant)
+            constants.append(inner.content)
+            names |= inner.names
+            read |= inner.names - inner.records
+            state |= inner.state
+        else:
+            constants.append(tuple(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant))
+    arguments = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    tables = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    content = code.co_code, code.co_exceptiontable, arguments, tables, tuple(constants)
+    return _Code(content, frozenset(names), frozenset(names - read), frozenset(state))
 
 
-def _recorded(after: Any, later: Any) -> bool:
+def _recorded(after: dis.Instruction | None, later: dis.Instruction | None) -> bool:
     """Whether a value just loaded is only written into: x.append(…), x[k] = …, x[k] += …."""
     if after is None:
         return False
@@ -198,7 +193,7 @@ def _recorded(after: Any, later: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _constant(module: Any, file: Any = None) -> bool:
+def _constant(module: object, file: str | None = None) -> bool:
     """Whether a module belongs to a package that does not change."""
     if not isinstance(module, str) or module in ("__main__", "__mp_main__"):
         return False
@@ -211,229 +206,159 @@ def _constant(module: Any, file: Any = None) -> bool:
     return file.startswith(LIBRARY) or "site-packages" in file or "dist-packages" in file
 
 
-@functools.lru_cache(maxsize=4096)
 def _closed(kind: type) -> bool:
     """Whether objects of a class are not looked into: those of jax and of the standard library."""
     root = kind.__module__.partition(".")[0]
-    if root in ("jax", "jaxlib"):
-        return True
-    return root in sys.stdlib_module_names and _constant(kind.__module__) and _full_name(kind) not in OPEN
+    library = root in sys.stdlib_module_names and f"{kind.__module__}.{kind.__qualname__}" not in OPEN
+    return library or root in ("jax", "jaxlib")
 
 
-def _full_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _pure(kind: type) -> bool:
-    """Whether objects of a class are made of their attributes alone: no part of it is written in C."""
-    return all(cls is object or cls.__flags__ & 1 << 9 for cls in kind.__mro__)  # Py_TPFLAGS_HEAPTYPE
-
-
-_DIGESTS: dict[int, tuple[Any, Hashable]] = {}
-"""Of jax arrays, which do not change, by id; with a weak reference that clears the entry."""
-
-
-def _jax_array(value: jax.Array) -> Hashable:
-    known = _DIGESTS.get(id(value))
-    if known is not None and known[0]() is value:
-        return known[1]
-    typed_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-    raw = np.asarray(jax.random.key_data(value) if typed_key else value)
-    digest = (jax.Array, str(value.dtype), value.weak_type, _numpy_array(raw))
-    place = id(value)
-    _DIGESTS[place] = (weakref.ref(value, lambda _: _DIGESTS.pop(place, None)), digest)
-    return digest
-
-
-def _numpy_array(value: np.ndarray) -> Hashable:
+def _array(value: np.ndarray) -> Hashable:
     content = value.tobytes()
     if len(content) > WHOLE:
         content = hashlib.blake2b(content, digest_size=32).digest()
-    return np.ndarray, value.dtype, value.shape, content
+    return np.ndarray, str(value.dtype), value.shape, content
 
 
-_LAST: dict[int, tuple[Any, int]] = {}
-"""What was last seen in an array or a function, by id; with a weak reference that clears the entry."""
+_FIXED: dict[int, Hashable] = {}
+"""Keys of jax arrays, which do not change, by id."""
 
 
-def _changed(value: Any, content: Hashable) -> bool:
-    """Whether an object was seen before with another content."""
-    place, now = id(value), hash(content)
-    known = _LAST.get(place)
-    met = known is not None and known[0]() is value
-    if known is None or not met or known[1] != now:
-        _LAST[place] = (weakref.ref(value, lambda _: _LAST.pop(place, None)), now)
-    return met and known is not None and known[1] != now
+def _jax_array(value: jax.Array) -> Hashable:
+    if id(value) not in _FIXED:
+        typed_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+        content = _array(np.asarray(jax.random.key_data(value) if typed_key else value))
+        _FIXED[id(value)] = jax.Array, str(value.dtype), value.weak_type, content
+        weakref.finalize(value, _FIXED.pop, id(value), None)
+    return _FIXED[id(value)]
+
+
+PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
+    functools.partial: lambda value: (value.func, value.args, value.keywords),
+    staticmethod: lambda value: (value.__func__,),
+    classmethod: lambda value: (value.__func__,),
+    property: lambda value: (value.fget,),
+    functools.cached_property: lambda value: (value.func,),
+    tuple: tuple,
+    list: tuple,
+    deque: tuple,
+    set: lambda value: sorted(value, key=repr),
+    frozenset: lambda value: sorted(value, key=repr),
+    dict: dict.items,
+    types.MappingProxyType: types.MappingProxyType.items,
+}
+"""What objects of Python's own classes, and of classes made from them, consist of."""
 
 
 class _Walk:
-    """One look at a function; objects met twice are noted by their number."""
+    """One look at a value and all below it; objects met twice are noted by their number."""
 
     def __init__(self) -> None:
-        self.seen: dict[int, int] = {}
-        self.kept: list[Any] = []
-        self.arrays: list[tuple[np.ndarray, Hashable]] = []
-        self.staged = False
+        self.seen: dict[int, tuple[int, Any]] = {}
+        self.arrays: list[tuple[Any, Hashable]] = []
+        self.functions: list[types.FunctionType] = []
+        self.depth = 0
+        self.names: frozenset[str] = frozenset()
+        """What the function that is looked at names: of modules, only such attributes are looked at."""
 
-    def outdated(self) -> bool:
-        """Whether jax itself may hold what is no longer so.
-
-        It keeps a converted copy of a NumPy array of 64 bits for as long as a program lives, and what it found in the
-        bodies of loops and in jitted helpers for as long as these functions live.
-        """
-        changes = [_changed(array, content) for array, content in self.arrays]
-        if self.staged:
-            functions = [fn for fn in self.kept if type(fn) is types.FunctionType and not _constant(fn.__module__)]
-            changes += [_changed(fn, _Walk().look(fn, 0, ())) for fn in functions]
-        return any(changes)
-
-    def look(self, value: Any, depth: int, attributes: tuple[str, ...]) -> Hashable:
-        """The key of any value; of a module, only `attributes` are looked at."""
-        kind = type(value)
-        if kind in PLAIN:
-            return (kind, repr(value)) if kind is complex else (kind, value)
-        if kind is float:
-            return kind, struct.pack("d", value)
-        if depth > DEPTH:
+    def look(self, value: Any) -> Hashable:
+        """The key of any value."""
+        if type(value) in PLAIN:
+            return type(value), repr(value)
+        if self.depth > DEPTH:
             return Same(value)
-        if issubclass(kind, types.ModuleType):
-            return self.module(value, depth, attributes)
-        known = self.seen.get(id(value))
-        if known is not None:
-            return "again", known
-        self.seen[id(value)] = len(self.seen)
-        self.kept.append(value)
+        if not issubclass(type(value), types.ModuleType):
+            if id(value) in self.seen:
+                return "again", self.seen[id(value)][0]
+            self.seen[id(value)] = len(self.seen), value
+        self.depth += 1
         try:
-            return self.inside(value, kind, depth + 1, attributes)
+            return self.inside(value, type(value))
         except Exception:  # whatever the user's object does when it is looked at
             return Same(value)
+        finally:
+            self.depth -= 1
 
-    def inside(self, value: Any, kind: type, depth: int, attributes: tuple[str, ...]) -> Hashable:
+    def each(self, values: Iterable[Any]) -> tuple[Hashable, ...]:
+        return tuple([self.look(value) for value in values])
+
+    def inside(self, value: Any, kind: type) -> Hashable:
         if kind is types.FunctionType:
-            return self.function(value, depth)
+            return self.function(value)
         if isinstance(value, OPAQUE):
             return Same(value)
+        if isinstance(value, types.ModuleType):
+            mine = not _constant(value.__name__, vars(value).get("__file__"))
+            named = sorted(name for name in vars(value) if mine and f".{name}" in self.names)
+            return Same(value), self.each((name, vars(value)[name]) for name in named)
+        if isinstance(value, type):
+            return self.cls(value)
         if isinstance(value, jax.Array):
             return _jax_array(value)
         if isinstance(value, np.generic):
-            return np.generic, value.dtype, value.tobytes()
+            return np.generic, _array(np.asarray(value))
         if isinstance(value, np.ndarray):
             if value.dtype.hasobject:
-                return Same(value), self.look(value.tolist(), depth, attributes)
-            content = _numpy_array(value)
-            if value.dtype.itemsize >= 8 and value.flags.writeable:
-                self.arrays.append((value, content))
-            return content
-        if isinstance(value, tuple | list | deque):
-            return kind, *self.each(value, depth, attributes), *self.state(value, depth, attributes)
-        if isinstance(value, dict | types.MappingProxyType):
-            items = [(self.look(k, depth, attributes), self.look(v, depth, attributes)) for k, v in value.items()]
-            return kind, *items, *self.state(value, depth, attributes)
-        if isinstance(value, set | frozenset):
-            return kind, frozenset(self.each(value, depth, attributes))
-        if isinstance(value, type):
-            return self.cls(value, depth)
-        if isinstance(value, functools.partial):
-            return kind, *self.each((value.func, value.args, value.keywords), depth, attributes)
+                return self.look(value.tolist())
+            self.arrays += [(value, _array(value))] * value.flags.writeable
+            return _array(value)
+        if made_of := next((PARTS[cls] for cls in kind.__mro__ if cls in PARTS), None):
+            return kind, self.each(made_of(value)), self.each(getattr(value, "__dict__", {}).items())
         if isinstance(value, types.MethodType):
-            return kind, self.look(value.__func__, depth, ()), self.owner(value.__self__, value.__func__, depth)
-        if isinstance(value, BUILTIN):
-            owner = value.__self__
-            if owner is None or isinstance(owner, types.ModuleType):
-                return Same(value)
-            return kind, value.__name__, self.look(owner, depth, ())
-        if isinstance(value, staticmethod | classmethod):
-            return kind, self.look(value.__func__, depth, ())
-        if isinstance(value, property):
-            return kind, self.look(value.fget, depth, ())
-        if isinstance(value, functools.cached_property):
-            return kind, self.look(value.func, depth, ())
-        if "__wrapped__" in getattr(
-            value, "__dict__", ()
-        ):  # jax.jit, jax.custom_jvp, functools.lru_cache of a function
-            if _constant(getattr(value, "__module__", None)):
-                return Same(value)
-            self.staged = True
-            return Same(value), *(self.look(v, depth, ()) for v in vars(value).values() if callable(v))
-        return self.owner(value, getattr(kind, "__call__", None), depth)  # noqa: B004
+            return kind, self.look(value.__func__), self.owner(value.__self__, value.__func__)
+        if isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
+            bound = value.__self__ is not None and not isinstance(value.__self__, types.ModuleType)
+            return (kind, value.__name__, self.look(value.__self__)) if bound else Same(value)
+        if "__wrapped__" in getattr(value, "__dict__", ()):  # jax.jit, jax.custom_jvp, functools.lru_cache
+            mine = not _constant(getattr(value, "__module__", None))
+            return Same(value), self.each(part for part in vars(value).values() if mine and callable(part))
+        return self.owner(value, getattr(kind, "__call__", None))  # noqa: B004
 
-    def each(self, values: Iterable[Any], depth: int, attributes: tuple[str, ...]) -> list[Hashable]:
-        return [self.look(v, depth, attributes) for v in values]
-
-    def state(self, value: Any, depth: int, attributes: tuple[str, ...]) -> list[Hashable]:
-        """Attributes of an object that is a container too."""
-        return self.each(getattr(value, "__dict__", {}).values(), depth, attributes)
-
-    def module(self, value: types.ModuleType, depth: int, attributes: tuple[str, ...]) -> Hashable:
-        space = vars(value)
-        if _constant(value.__name__, space.get("__file__")):
-            return Same(value)
-        return Same(value), *((n, self.look(space[n], depth + 1, attributes)) for n in attributes if n in space)
-
-    def function(self, fn: types.FunctionType, depth: int) -> Hashable:
+    def function(self, fn: types.FunctionType) -> Hashable:
         """Code, defaults, and what the code names; a wrapper's own globals are those of its package, and constant."""
         if _constant(fn.__module__):
             return Same(fn)
-        code, space = fn.__code__, fn.__globals__
-        found = reads(code)
-        here = found.attributes
-        self.staged |= found.staged
-        parts: list[Hashable] = [code]
-        if fn.__defaults__ is not None or fn.__kwdefaults__ is not None:
-            parts += self.each((fn.__defaults__, fn.__kwdefaults__), depth, here)
-        for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-            if name in found.cells:
-                try:
-                    parts.append(self.named(name, cell.cell_contents, found, depth))
-                except ValueError:
-                    parts.append((name, "empty"))
+        self.functions.append(fn)
+        code, space = _read(fn.__code__), fn.__globals__
+        found: dict[str, Any] = {}
         if not _constant(space.get("__name__"), space.get("__file__")):
-            parts += [self.named(name, space[name], found, depth) for name in found.names if name in space]
-            parts += [self.look(sys.modules.get(name), depth, here) for name in found.imports]
-        if fn.__dict__:
-            parts += [(name, self.look(v, depth, here)) for name, v in fn.__dict__.items()]
-        return tuple(parts)
+            found = {name: sys.modules[name] for name in code.names if name in sys.modules}
+            found |= {name: space[name] for name in code.names if name in space}
+        around = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+        found |= {name: cell.cell_contents for name, cell in around if name in code.names and cell != EMPTY}
+        before, self.names = self.names, code.names
+        try:
+            own = self.each((fn.__defaults__, fn.__kwdefaults__, fn.__dict__))
+            return code.content, own, self.read(found, code)
+        finally:
+            self.names = before
 
-    def named(self, name: str, value: Any, found: Reads, depth: int) -> Hashable:
-        if name in found.records and type(value) in CONTAINERS:
-            return name
-        return name, self.look(value, depth, found.attributes)
+    def read(self, values: dict[str, Any], code: _Code) -> tuple[Hashable, ...]:
+        """Values by name; not what the code sets, nor containers that it only adds to."""
+        written = [name for name in values if name in code.records and type(values[name]) in CONTAINERS]
+        read = sorted(values.keys() - code.state - set(written))
+        return tuple([(name, self.look(values[name])) for name in read])
 
-    def cls(self, value: type, depth: int) -> Hashable:
+    def cls(self, value: type) -> Hashable:
         """A class of the user's, with its bases: constants and methods."""
-        parts: list[Hashable] = [Same(value)]
-        for cls in value.__mro__:
-            if cls is not object and not _constant(cls.__module__):
-                for name, part in tuple(vars(cls).items()):
-                    if not _special(name) or isinstance(part, types.FunctionType):
-                        parts.append((name, self.look(part, depth, ())))
-        return tuple(parts)
+        mine = [c for c in value.__mro__ if c is not object and not _constant(c.__module__)]
+        parts = [item for c in mine for item in vars(c).items()]
+        return Same(value), self.each(
+            (name, part) for name, part in parts if not name.startswith("__") or isinstance(part, types.FunctionType)
+        )
 
-    def owner(self, value: Any, method: Any, depth: int) -> Hashable:
+    def owner(self, value: Any, method: Any) -> Hashable:
         """An object whose `method` is called: its class and its attributes, less those that the method records."""
         kind = type(value)
         if isinstance(value, type):
-            return self.look(value, depth, ())
+            return self.look(value)
         if _closed(kind):
             return Same(value)
-        code = getattr(method, "__code__", None)
-        found = None if code is None else reads(code)
-        content = dict(getattr(value, "__dict__", {}))
-        slots = [slot for cls in kind.__mro__ for slot in _slots(cls)]
-        content |= {slot: getattr(value, slot) for slot in slots if hasattr(value, slot)}
-        parts: list[Hashable] = [self.look(kind, depth, ())]
-        for name, part in content.items():
-            if found is not None and name in found.assigned:
-                continue
-            parts.append((name, self.look(part, depth, ())) if found is None else self.named(name, part, found, depth))
-        transparent = _pure(kind) and (slots or hasattr(value, "__dict__"))
-        return tuple(parts) if transparent else (Same(value), *parts)
-
-
-def _special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
-
-
-def _slots(cls: type) -> tuple[str, ...]:
-    slots = vars(cls).get("__slots__", ())
-    return tuple(s for s in ((slots,) if isinstance(slots, str) else slots) if s not in ("__dict__", "__weakref__"))
+        slots = [slot for slot in copyreg._slotnames(kind) if hasattr(value, slot)]  # type: ignore[attr-defined]
+        names = [*slots, *getattr(value, "__dict__", ())]
+        content = {f".{name}": object.__getattribute__(value, name) for name in names}
+        code = _read(getattr(method, "__code__", NOTHING))
+        made_of = self.look(kind), self.read(content, code)
+        # attributes tell everything, unless a part of the class is written in C (no Py_TPFLAGS_HEAPTYPE)
+        whole = (slots or hasattr(value, "__dict__")) and all(c is object or c.__flags__ & 1 << 9 for c in kind.__mro__)
+        return made_of if whole else (Same(value), *made_of)

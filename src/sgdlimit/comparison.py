@@ -1,13 +1,15 @@
 """Questions about two results: how far apart, in units of the combined standard error?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from .errors import real, reject
 from .results import Result, Runs
 from .results.quality import percent, scale
+from .results.statistics import total_error
 from .results.variables import COMPARABLE, chosen, neighbours
 from .significance import Sample, rotation_test
 
@@ -42,7 +44,7 @@ class Agreement:
 
     @property
     def difference(self) -> np.ndarray:
-        """first − second."""
+        """The first curve less the second, along time."""
         return self.first - self.second
 
     @property
@@ -52,7 +54,7 @@ class Agreement:
 
     @property
     def largest(self) -> float:
-        """Largest |z|."""
+        """The largest |z| along the curve."""
         return float(np.max(np.abs(self.z)))
 
     @property
@@ -95,7 +97,7 @@ class Agreement:
 
     @property
     def worst_time(self) -> float:
-        """Time of the largest |z|."""
+        """The time at which |z| is largest."""
         flat = np.abs(self.z).reshape(len(self.time), -1).max(axis=1)
         return float(self.time[int(flat.argmax())])
 
@@ -180,7 +182,7 @@ class Report:
         return "\n".join([f"{self.names[0]}  against  {self.names[1]}", head, *lines, total])
 
 
-def compare(first: Result, second: Result, variables: Any = None) -> Report:
+def compare(first: Result, second: Result, variables: str | Sequence[str] | None = None) -> Report:
     """Difference of two results (theory or runs, in any order), in units of the combined standard error.
 
     Curves are compared at the times of the runs; a theory is interpolated to them. Standard errors are over trials
@@ -218,21 +220,19 @@ def compare(first: Result, second: Result, variables: Any = None) -> Report:
     grid = grid[(grid >= low - slack) & (grid <= high + slack)]
     if not len(grid):
         raise reject("second", f"times {second.time[0]:g} to {second.time[-1]:g}", "the results share no times")
-    samples = (_sample(first, names, grid), _sample(second, names, grid))
-    pairs = [(_at(first, name, grid), _at(second, name, grid)) for name in names]
+    seen = [[_seen(result, name, grid) for name in names] for result in (first, second)]
+    samples = (_sample(seen[0]), _sample(seen[1]))
     scales = [max(*(_scale(result, name, grid) for result in (first, second)), 1e-30) for name in names]
-    floors = [np.full_like(a, ROUNDING * size) for ((a, _), _), size in zip(pairs, scales, strict=True)]
+    floors = [np.full_like(part.mean, ROUNDING * size) for part, size in zip(seen[0], scales, strict=True)]
     curve = np.repeat(np.arange(len(names)), [floor.size for floor in floors])
     tested = rotation_test(*samples, np.concatenate([np.ravel(floor) for floor in floors]), curve)
     agreements = {}
-    for name, ((a, a_error), (b, b_error)), floor, size, p in zip(
-        names, pairs, floors, scales, tested.each, strict=True
-    ):
-        error = np.sqrt(a_error**2 + b_error**2 + floor**2)
+    for name, one, other, floor, size, p in zip(names, *seen, floors, scales, tested.each, strict=True):
+        error = total_error(one.error, other.error, floor)
         # Welch–Satterthwaite: what is left of the trials' degrees of freedom in the combined error.
-        spent = sum(e**4 / (r.trials - 1) for r, e in ((first, a_error), (second, b_error)) if isinstance(r, Runs))
-        freedom = error**4 / np.maximum(spent, 1e-12 * error**4)
-        agreements[name] = Agreement(grid, a, b, error, freedom, floor, size, p)
+        shares = [(r, e.error / error) for r, e in ((first, one), (second, other)) if isinstance(r, Runs)]
+        freedom = 1 / np.maximum(sum((share**4 / (r.trials - 1) for r, share in shares), np.zeros_like(error)), 1e-12)
+        agreements[name] = Agreement(grid, one.mean, other.mean, error, freedom, floor, size, p)
     return Report(agreements, (first.title(), second.title()), samples, tested.together)
 
 
@@ -308,35 +308,34 @@ def _between(result: Result, name: str, grid: np.ndarray) -> np.ndarray:
     return error[interval] * np.minimum(8 * away, 1.0).reshape(-1, *[1] * (mean.ndim - 1))
 
 
-def _at(result: Result, name: str, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error of a variable at the given times."""
+class _Seen(NamedTuple):
+    """A variable of a result at the times that are compared."""
+
+    mean: np.ndarray
+    error: np.ndarray
+    copies: np.ndarray | None
+    """(copies, times, …)"""
+    shift: np.ndarray
+    """The part of the error that all copies share."""
+
+
+def _seen(result: Result, name: str, grid: np.ndarray) -> _Seen:
     mean, error = result.curve(name)
-    there = _onto(result, error, grid, smooth=False)
-    copies = result.copies(name)
-    if copies is not None and len(copies) > 1:
-        # A curve through noisy points swings between them: what its copies do there is part of the error.
-        swings = _onto(result, np.moveaxis(copies, 0, 1), grid).std(axis=1, ddof=1) / np.sqrt(len(copies))
-        there = np.maximum(there, swings)
-    return _onto(result, mean, grid), np.hypot(there, _between(result, name, grid))
+    copies, between = result.copies(name), _between(result, name, grid)
+    error, shared = (_onto(result, part, grid, smooth=False) for part in (error, result.systematic(name)))
+    if copies is not None:
+        copies = np.moveaxis(_onto(result, np.moveaxis(copies, 0, 1), grid), 1, 0)
+        if len(copies) > 1:
+            # A curve through noisy points swings between them: what its copies do there is part of the error.
+            error = np.maximum(error, copies.std(axis=0, ddof=1) / np.sqrt(len(copies)))
+    return _Seen(_onto(result, mean, grid), total_error(error, between), copies, total_error(shared, between))
 
 
-def _sample(result: Result, names: list[str], grid: np.ndarray) -> Sample:
-    """Copies of all curves at the given times, side by side, and the errors that no copies tell."""
-    parts = []
-    for name in names:
-        mean, error = (np.ravel(values) for values in _at(result, name, grid))
-        copies = result.copies(name)
-        shift = np.ravel(np.hypot(_onto(result, result.systematic(name), grid, smooth=False),
-                                  _between(result, name, grid)))  # fmt: skip
-        if copies is not None:
-            copies = np.moveaxis(_onto(result, np.moveaxis(copies, 0, 1), grid), 1, 0).reshape(len(copies), -1)
-            scatter = np.zeros_like(mean)
-        else:
-            scatter = np.sqrt(np.maximum(error**2 - shift**2, 0.0))
-        parts.append((mean, copies, scatter, shift))
-    mean, copies, scatter, shift = zip(*parts, strict=True)
-    # Copies of different variables belong together; where some have none, nothing can be rotated.
-    if any(part is None for part in copies):
-        errors = [np.ravel(_at(result, name, grid)[1]) for name in names]
-        return Sample(np.concatenate(mean), None, np.concatenate(errors), np.zeros(sum(map(len, mean))))
-    return Sample(*(np.concatenate(p, axis=-1) for p in (mean, copies, scatter, shift)))
+def _sample(seen: list[_Seen]) -> Sample:
+    """All variables side by side, flat. Their copies belong together: where some have none, nothing can be rotated."""
+    columns = zip(*((part.mean, part.error, part.shift) for part in seen), strict=True)
+    mean, error, shift = (np.concatenate([np.ravel(values) for values in column]) for column in columns)
+    copies = [part.copies.reshape(len(part.copies), -1) for part in seen if part.copies is not None]
+    if len(copies) < len(seen):
+        return Sample(mean, None, error, np.zeros_like(mean))
+    return Sample(mean, np.concatenate(copies, axis=1), np.zeros_like(mean), shift)

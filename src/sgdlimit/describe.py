@@ -15,40 +15,24 @@ import numpy as np
 from . import algorithms, problem
 from .errors import InputError, reject
 from .problem.activations import ACTIVATIONS
+from .problem.entries import Entries
+from .problem.labels import LabelRule
+from .problem.laws import EntryLaw
+from .problem.losses import LossLike
+from .problem.penalties import PenaltyLike
+from .problem.schedules import ScheduleLike
 
-ROOMS: dict[str, tuple[str, ...]] = {
-    "loss": (
-        "Square",
-        "Logistic",
-        "Huber",
-        "Absolute",
-        "Quantile",
-        "Hinge",
-        "SmoothHinge",
-        "Exponential",
-        "TwoLayer",
-        "Loss",
-        "VectorField",
-    ),
-    "labels": ("Linear", "Sign", "Logit", "Noise", "ByClass", "TwoLayerLabels", "Labels"),
-    "penalty": ("NoPenalty", "Ridge", "L1", "SmoothL1", "Quartic", "Penalty", "VectorField"),
-    "law": ("Normal", "Point", "Rademacher", "Uniform", "SparseNormal", "Law"),
-    "schedule": ("Constant", "PowerDecay", "CosineDecay", "Schedule"),
-    "data": ("Iid", "Spectrum", "PowerLaw", "Mixture", "RandomFeatures"),
-    "entries": ("GaussianEntries", "RademacherEntries", "UniformEntries", "SparseEntries", "CustomEntries"),
-    "algorithm": ("GradientFlow", "SGF", "SGD", "ShuffledSGD", "ProportionalSGD", "PersistentSGD"),
+ROOMS: dict[str, type] = {
+    "loss": LossLike,
+    "labels": LabelRule,
+    "penalty": PenaltyLike,
+    "law": EntryLaw,
+    "schedule": ScheduleLike,
+    "data": problem.DataLaw,
+    "entries": Entries,
+    "algorithm": algorithms.Algorithm,
 }
-"""What can stand where: the models that `sgdlimit models` lists."""
-
-WRAPPERS = {
-    "loss": "Loss",
-    "labels": "Labels",
-    "penalty": "Penalty",
-    "law": "Law",
-    "schedule": "Schedule",
-    "entries": "CustomEntries",
-}
-"""The class that makes a user's function stand in a room."""
+"""Places in a problem or a call, and what stands there: public subclasses, which `sgdlimit models` lists."""
 
 LAW_FIELDS = ("teacher", "noise", "init")
 
@@ -58,7 +42,18 @@ Find = Callable[[str, Any], Callable[..., Any]]
 
 def models(room: str) -> dict[str, Any]:
     """The classes that can stand in a room, by name."""
-    return {name: getattr(algorithms if room == "algorithm" else problem, name) for name in ROOMS[room]}
+    house = algorithms if room == "algorithm" else problem
+    found = [ROOMS[room]]
+    for cls in found:
+        found += cls.__subclasses__()
+    if room in ("loss", "penalty"):
+        found.append(problem.VectorField)
+    return {cls.__name__: cls for cls in found[1:] if getattr(house, cls.__name__, None) is cls}
+
+
+def _wrapper(room: str) -> str | None:
+    """The class that makes a user's function stand in a room; None where there is none."""
+    return next((name for name, cls in models(room).items() if "fn" in cls.__dataclass_fields__), None)
 
 
 def to_words(value: Any) -> Any:
@@ -98,10 +93,11 @@ def _key(name: str) -> str:
 
 def from_words(room: str, words: Any, where: str, find: Find) -> Any:
     """The object that `words` describe; `where` names it in errors, `find` finds the user's functions."""
+    wrapper = _wrapper(room)
     if isinstance(words, str):
-        words = {"fn": words, "name": WRAPPERS[room]} if ":" in words and room in WRAPPERS else {"name": words}
+        words = {"fn": words, "name": wrapper} if ":" in words and wrapper else {"name": words}
     if not isinstance(words, dict) or "name" not in words:
-        example = ', "file.py:function"' if room in WRAPPERS else ""
+        example = ', "file.py:function"' if wrapper else ""
         raise reject(where, words, f"write a name{example}, or a table with a name")
     known = models(room)
     by_key = {_key(name): name for name in known}

@@ -2,6 +2,10 @@
 
 LaTeX of the subset that notebooks and matplotlib both set. Words of a file may be anything: numbers must be numbers,
 and of names only letters and digits are kept, so that a formula holds no markup but its own.
+
+Every class of `problem/` and `algorithms/` has its formula as `latex`. In it <r>, <y>, <star>, <row>, <each>, <state>
+are symbols of the place where it stands, <strength> is a number of the object, <1-level> one minus it, <slope*> a
+factor that is left out where it is one, <fn> and <activation> the name of a function, <;> its parameters.
 """
 
 import math
@@ -9,13 +13,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from .describe import models
+
 SPACE = r",\quad "
 
 Words = dict[str, Any]
 
 
 def number(value: Any) -> str:
-    """'0.1', '10^{-5}', '2.5 \\cdot 10^{7}', '\\infty'; a list in parentheses."""
+    """A number in LaTeX: '0.1', '10^{-5}', '2.5 \\cdot 10^{7}', '\\infty'; a list in parentheses."""
     if isinstance(value, list | tuple):
         return "(" + r",\, ".join(number(part) for part in value) + ")"
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -37,131 +43,68 @@ def name(words: Any) -> str:
     return f"\\mathrm{{{plain}}}" if plain else "f"
 
 
-def call(words: Words, *arguments: str) -> str:
-    """The user's function of its arguments, and its parameters."""
-    given = r",\, ".join(f"{name(key)} = {number(value)}" for key, value in (words.get("parameters") or {}).items())
-    return f"{name(words['fn'])}({', '.join(arguments)}" + (f";\\ {given})" if given else ")")
+def shown(room: str, words: Words, **symbols: str) -> str:
+    """The formula of what stands in a room, from its stored words, with the symbols of the place where it stands."""
 
+    def part(found: re.Match[str]) -> str:
+        key = found[1].strip("*")
+        if key in symbols:
+            return symbols[key]
+        if key == ";":
+            given = (f"{name(key)} = {number(value)}" for key, value in (words.get("parameters") or {}).items())
+            return ";\\ " * bool(words.get("parameters")) + r",\, ".join(given)
+        if key.startswith("1-"):
+            return number(1 - words[key.removeprefix("1-")])
+        if key in ("fn", "activation"):
+            return name(words[key])
+        if not found[1].endswith("*"):
+            return number(words[key])
+        value = words.get(key, 1.0)
+        return "" if value == 1.0 else r"v_a\," if isinstance(value, list) else rf"{number(value)}\,"
 
-def _readout(words: Words, r: str) -> str:
-    """Σ_a v_a σ(r_a)."""
-    weight = words.get("readout", 1.0)
-    factor = "" if weight == 1.0 else "v_a\\," if isinstance(weight, list) else f"{number(weight)}\\,"
-    return f"\\sum_a {factor}{name(words['activation'])}({r})"
-
-
-def _huber(words: Words, r: str, y: str) -> str:
-    c = number(words["threshold"])
-    return f"\\frac{{1}}{{2}}({r} - {y})^2\\ (|{r} - {y}| \\leq {c};\\ \\mathrm{{linear\\ beyond}})"
-
-
-def _smooth_hinge(words: Words, r: str, y: str) -> str:
-    s = number(words["smoothing"])
-    return f"{s} \\log(1 + e^{{(1 - {y} {r}) / {s}}})"
-
-
-def _pinball(words: Words, r: str, y: str) -> str:
-    q = number(words["level"])
-    return f"\\max({q}({y} - {r}),\\ {number(1 - words['level'])}({r} - {y}))"
-
-
-LOSSES: dict[str, Callable[[Words, str, str], str]] = {
-    "Square": lambda words, r, y: f"\\frac{{1}}{{2}}({r} - {y})^2",
-    "Logistic": lambda words, r, y: f"\\log(1 + e^{{-{y} {r}}})",
-    "Huber": _huber,
-    "Absolute": lambda words, r, y: f"|{r} - {y}|",
-    "Quantile": _pinball,
-    "Hinge": lambda words, r, y: f"\\max(0,\\ 1 - {y} {r})",
-    "SmoothHinge": _smooth_hinge,
-    "Exponential": lambda words, r, y: f"e^{{-{y} {r}}}",
-    "TwoLayer": lambda words, r, y: loss(words["loss"], "\\hat{y}_i", y),
-    "Loss": lambda words, r, y: call(words, r, y),
-}
-"""L(r, y)."""
-
-LABELS: dict[str, Callable[[Words, str], str]] = {
-    "Linear": lambda words, star: f"y_i = {star} + z_i",
-    "Sign": lambda words, star: f"y_i = \\mathrm{{sign}}({star} + z_i)",
-    "Logit": lambda words, star: f"P(y_i = 1) = 1 / (1 + e^{{-{_times(words['slope'])}{star} - z_i}})",
-    "Noise": lambda words, star: "y_i = z_i",
-    "ByClass": lambda words, star: "y_i = " + (f"{number(words['values'])}_{{c_i}}" if words["values"] else "y(c_i)"),
-    "TwoLayerLabels": lambda words, star: f"y_i = {_readout(words, 'r^*_{ia}')} + z_i",
-    "Labels": lambda words, star: f"y_i = {call(words, 'r^*_i', 'z_i')}",
-}
-"""The label of sample i, from the sum over the teacher's units."""
-
-PENALTIES: dict[str, Callable[[Words, str], str]] = {
-    "NoPenalty": lambda words, of: "0",
-    "Ridge": lambda words, of: f"\\frac{{{number(words['strength'])}}}{{2}}|{of}|^2",
-    "L1": lambda words, of: f"{number(words['strength'])}|{of}|",
-    "SmoothL1": lambda words, of: (
-        f"{number(words['strength'])}(\\sqrt{{{of}^2 + {number(words['smoothing'])}^2}} - {number(words['smoothing'])})"
-    ),
-    "Quartic": lambda words, of: f"\\frac{{{number(words['strength'])}}}{{4}}{of}^4",
-    "Penalty": lambda words, of: call(words, of),
-}
-"""H(θ_j); of several units, added up over them."""
-
-LAWS: dict[str, Callable[[Words], str]] = {
-    "Normal": lambda words: f"\\sim \\mathcal{{N}}(0, {number(words['scale'])}^2)",
-    "Point": lambda words: f"= {number(words['value'])}",
-    "Rademacher": lambda words: f"= \\pm {number(words['scale'])}",
-    "Uniform": lambda words: f"\\sim \\mathrm{{Unif}}[{number(words['low'])}, {number(words['high'])}]",
-    "SparseNormal": lambda words: (
-        f"\\sim {number(1 - words['density'])}\\,\\delta_0 + {number(words['density'])}\\,"
-        f"\\mathcal{{N}}(0, {number(words['scale'])}^2)"
-    ),
-    "Law": lambda words: f"\\sim {name(words['fn'])}",
-}
-"""What follows the symbol of an entry."""
-
-SCHEDULES: dict[str, Callable[[Words], str]] = {
-    "Constant": lambda words: "1",
-    "PowerDecay": lambda words: f"(1 + t / {number(words['scale'])})^{{-{number(words['exponent'])}}}",
-    "CosineDecay": lambda words: (
-        f"{number(words['final'])} + {number(1 - words['final'])}\\,\\frac{{1}}{{2}}"
-        f"(1 + \\cos(\\pi t / {number(words['duration'])}))"
-    ),
-    "Schedule": lambda words: call(words, "t"),
-}
-"""s(t)."""
-
-
-def _times(value: Any) -> str:
-    return "" if value == 1.0 else f"{number(value)}\\,"
+    return re.sub("<([^>]+)>", part, models(room)[words["name"]].latex)
 
 
 def loss(words: Words, r: str = "r_i", y: str = "y_i") -> str:
-    """L at a sample."""
-    return LOSSES[words["name"]](words, r, y)
+    """L at a sample; that of a network is a loss of its output, which its own formula gives."""
+    return loss(words["loss"], r"\hat{y}_i", y) if words["name"] == "TwoLayer" else shown("loss", words, r=r, y=y)
 
 
 def penalty(words: Words, units: int) -> str:
-    """H at a row of the weights."""
-    kind = words["name"]
-    if units > 1 and kind in ("L1", "SmoothL1", "Quartic"):
-        return r"\sum_a " + PENALTIES[kind](words, r"\theta_{ja}")
-    return PENALTIES[kind](words, r"\theta_j")
+    """H at a row of the weights, added up over units where it is a function of one entry."""
+    several = units > 1 and "<each>" in models("penalty")[words["name"]].latex
+    each = r"\theta_{ja}" if several else r"\theta_j"
+    return r"\sum_a " * several + shown("penalty", words, row=r"\theta_j", each=each)
+
+
+def schedule(words: Words | None) -> str:
+    """s(t); empty where it is 1 at all times, as where no words are stored."""
+    return "" if words is None or words["name"] == "Constant" else shown("schedule", words)
 
 
 def problem(words: Words) -> list[str]:
     """The objective, what its symbols are, and the laws of what is drawn: one formula a line."""
     first = _fields(words) if "VectorField" in (words["loss"]["name"], words["penalty"]["name"]) else _objective(words)
-    lines = [first, _symbols(words)]
     laws = {r"\theta^*_j": words.get("teacher"), "z_i": words.get("noise"), r"\theta^0_j": words.get("init")}
-    if (words.get("data") or {}).get("name") == "Mixture":
+    if _mixed(words):
         del laws["z_i"]
-    lines.append(SPACE.join(f"{symbol} {LAWS[law['name']](law)}" for symbol, law in laws.items() if law is not None))
-    schedule = words.get("schedule") or {"name": "Constant"}
-    if schedule["name"] != "Constant":
-        lines.append(rf"s(t) = {SCHEDULES[schedule['name']](schedule)}\quad \mathrm{{times\ the\ learning\ rate}}")
-    return lines
+    drawn = SPACE.join(f"{symbol} {shown('law', law)}" for symbol, law in laws.items() if law is not None)
+    factor = schedule(words.get("schedule"))
+    rate = rf"s(t) = {factor}\quad \mathrm{{times\ the\ learning\ rate}}"
+    return [first, _symbols(words), drawn, *[rate] * bool(factor)]
+
+
+def _mixed(words: Words) -> bool:
+    return (words.get("data") or {}).get("name") == "Mixture"
+
+
+def _infinite(words: Words) -> bool:
+    return math.isinf(float(words["sample_ratio"]))
 
 
 def _objective(words: Words) -> str:
     """F: mean of the losses, and the penalties over d."""
-    infinite = math.isinf(float(words["sample_ratio"]))
-    mean = r"\mathrm{E}\," if infinite else r"\frac{1}{n}\sum_{i=1}^{n} "
+    mean = r"\mathrm{E}\," if _infinite(words) else r"\frac{1}{n}\sum_{i=1}^{n} "
     pull = penalty(words["penalty"], words.get("width", 1))
     rest = "" if pull == "0" else rf" + \frac{{1}}{{d}}\sum_{{j=1}}^{{d}} {pull}"
     return rf"F(\theta) = {mean}{loss(words['loss'])}{rest}"
@@ -170,12 +113,13 @@ def _objective(words: Words) -> str:
 def _fields(words: Words) -> str:
     """What moves the weights where that is no gradient."""
     force, pull = words["loss"], words["penalty"]
-    infinite = math.isinf(float(words["sample_ratio"]))
-    mean = r"d\,\mathrm{E}" if infinite else r"\frac{d}{n}\sum_{i=1}^{n}"
-    own = force["name"] == "VectorField"
-    ell = call(force, "r_i", "r^*_i", "z_i", "t") if own else rf"\partial_r {loss(force)}"
+    mean = r"d\,\mathrm{E}" if _infinite(words) else r"\frac{d}{n}\sum_{i=1}^{n}"
+    if force["name"] == "VectorField":
+        ell = shown("loss", force, state="r_i, r^*_i, z_i, t")
+    else:
+        ell = rf"\partial_r {loss(force)}"
     if pull["name"] == "VectorField":
-        drift = call(pull, r"\theta", "t")
+        drift = shown("penalty", pull, state=r"\theta, t")
     else:
         drift = penalty(pull, words.get("width", 1))
         drift = "0" if drift == "0" else rf"\nabla {drift}"
@@ -183,62 +127,28 @@ def _fields(words: Words) -> str:
 
 
 def _symbols(words: Words) -> str:
-    """Pre-activations, labels, sizes."""
+    """What the symbols of the objective are: pre-activations, labels, the number of samples."""
     wide = words.get("width", 1) > 1
     rows = r"r_{ia} = \theta_a^\top x_i" if wide else r"r_i = \theta^\top x_i"
     parts = [rows + (r" + \beta_a" if wide else r" + \beta") * bool(words.get("bias"))]
     if words["loss"]["name"] == "TwoLayer":
-        parts.append(rf"\hat{{y}}_i = {_readout(words['loss'], 'r_{ia}')}")
-    if (words.get("data") or {}).get("name") == "Mixture":
+        parts.append(shown("loss", words["loss"]))
+    if _mixed(words):
         parts.append(r"x_i = \mu_{c_i} + u_i")
     elif words.get("teacher") is not None:
         parts.append(r"r^*_i = \theta^{*\top} x_i")
     teachers = words.get("teacher_width") or words.get("width", 1)
     star = "r^*_i" if teachers == 1 else r"\sum_a r^*_{ia}"
-    parts.append(LABELS[words["labels"]["name"]](words["labels"], star))
-    ratio = number(words["sample_ratio"])
-    parts.append(r"n = \infty" if ratio == r"\infty" else rf"n = {ratio}\,d")
+    parts.append(shown("labels", words["labels"], star=star))
+    parts.append(r"n = \infty" if _infinite(words) else rf"n = {number(words['sample_ratio'])}\,d")
     return SPACE.join(parts)
 
 
 def algorithm(words: Words) -> list[str]:
     """The update, and its numbers; F is the objective, ℓ_i the derivative of the loss of sample i."""
-    kind, share = words["name"], words.get("batch_share") or {"name": "Constant"}
-    lines = UPDATES[kind](words)
-    if share["name"] != "Constant":
-        lines.append(rf"B(t) / B = {SCHEDULES[share['name']](share)}")
-    return lines
-
-
-def _batches(words: Words) -> list[str]:
-    tau, size = number(words["temperature"]), number(words["batch_size"])
-    rate = number(words["temperature"] * words["batch_size"])
-    step = r"\theta_{k+1} = \theta_k - \eta\,\nabla F_k(\theta_k)"
-    mean = r"F_k = \frac{1}{B}\sum_{i \in B_k} L(r_i, y_i) + \frac{1}{d}\sum_{j=1}^{d} H(\theta_j)"
-    numbers = SPACE.join([rf"\eta = \tau B = {rate}", rf"\tau = {tau}", f"B = {size}", r"t = \eta k / d"])
-    return [step + SPACE + mean, numbers]
-
-
-def _shares(words: Words, law: str) -> list[str]:
-    step = r"\theta_{k+1} = \theta_k - \gamma\,(\frac{1}{b}\frac{d}{n}\sum_{i=1}^{n} s_i x_i \ell_i + h(\theta_k))"
-    return [step, SPACE.join([rf"b = {number(words['batch_fraction'])}", law, r"t = \gamma k"])]
-
-
-UPDATES: dict[str, Callable[[Words], list[str]]] = {
-    "GradientFlow": lambda words: [r"\frac{d\theta}{dt} = -d\,\nabla F(\theta)"],
-    "SGF": lambda words: [
-        r"d\theta = -d\,\nabla F(\theta)\,dt - \sqrt{\tau / \delta}\,\sum_{i=1}^{n} x_i \ell_i\,dW_i"
-        + SPACE
-        + rf"\tau = {number(words['temperature'])}"
-    ],
-    "SGD": lambda words: [*_batches(words), r"B_k\ \mathrm{drawn\ afresh\ from\ all}\ n\ \mathrm{samples}"],
-    "ShuffledSGD": lambda words: [*_batches(words), r"B_k\ \mathrm{cut\ from\ the\ samples,\ reshuffled\ each\ epoch}"],
-    "ProportionalSGD": lambda words: _shares(words, r"P(s_i = 1) = b\ \mathrm{afresh}"),
-    "PersistentSGD": lambda words: _shares(
-        words, rf"s_i = 0, 1\ \mathrm{{Markov,\ mean}}\ b,\ \tau_p = {number(words['correlation_time'])}"
-    ),
-}
-"""How θ moves."""
+    rate = {"rate": words["temperature"] * words["batch_size"]} if "batch_size" in words else {}
+    share = schedule(words.get("batch_share"))
+    return [*shown("algorithm", words | rate).split("\n"), *[f"B(t) / B = {share}"] * bool(share)]
 
 
 def lines(make: Callable[[Words], list[str]], words: Any) -> list[str]:

@@ -32,7 +32,7 @@ FULL_BATCH_STEP = 0.02
 GAP_TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-class Size(NamedTuple):
+class FrameworkSize(NamedTuple):
     """How large the runs and the theories are."""
 
     dim: int = 2000
@@ -44,8 +44,8 @@ class Size(NamedTuple):
     """Names; None: all."""
 
 
-FULL = Size()
-QUICK = Size(
+FULL = FrameworkSize()
+QUICK = FrameworkSize(
     dim=400,
     trials=12,
     samples=8192,
@@ -56,7 +56,7 @@ QUICK = Size(
 
 
 @dataclass(frozen=True)
-class Setting:
+class Experiment:
     """A problem and the algorithm that is really run on it."""
 
     name: str
@@ -107,26 +107,26 @@ def _where_known(runs: Runs, theory: Solution) -> Runs:
     return Runs(variables, {**runs.coords, "time": runs.time[kept]}, runs.about)
 
 
-def _streaming(setting: Setting) -> Problem:
+def _streaming(setting: Experiment) -> Problem:
     """The same problem with infinite data."""
     return dataclasses.replace(setting.problem, sample_ratio=math.inf)
 
 
-def _limit(setting: Setting, algorithm: Algorithm, samples: int, progress: bool | None) -> Solution:
+def _limit(setting: Experiment, algorithm: Algorithm, samples: int, progress: bool | None) -> Solution:
     """DMFT at finite δ, its limit at infinite δ."""
     if setting.problem.infinite_data:
         return online(setting.problem, algorithm, t_max=T_MAX, progress=progress)
     return solve(setting.problem, algorithm, t_max=T_MAX, dt=0.05, samples=samples, seed=1, progress=progress)
 
 
-def _proportional(setting: Setting, samples: int, progress: bool | None) -> Solution:
+def _proportional(setting: Experiment, samples: int, progress: bool | None) -> Solution:
     """The batch is a fraction b of the data; for small batches, the step that gives it the right temperature."""
     step = setting.update
     algorithm = ProportionalSGD(1.0 if setting.temperature == 0 else BATCH_FRACTION)
     return solve(setting.problem, algorithm, T_MAX + step, dt=step, samples=samples, seed=1, progress=progress)
 
 
-FRAMEWORKS: dict[str, Callable[[Setting, int, bool | None], Solution]] = {
+FRAMEWORKS: dict[str, Callable[[Experiment, int, bool | None], Solution]] = {
     "online SGD": lambda s, _, p: online(_streaming(s), SGD(s.temperature), t_max=T_MAX, progress=p),
     "proportional batches": _proportional,
     "homogenised SGD": lambda s, _, p: least_squares(s.problem, SGF(s.temperature), t_max=T_MAX, progress=p),
@@ -143,7 +143,7 @@ def _erf(x: Any) -> Any:
     return jax.scipy.special.erf(x / math.sqrt(2.0))
 
 
-def settings() -> list[Setting]:
+def settings() -> list[Experiment]:
     """Ridge and logistic regression in one pass, with small and with proportional batches; a network."""
     ridge = Problem(
         loss=Square(), labels=Linear(), penalty=Ridge(0.1), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.5)
@@ -159,12 +159,12 @@ def settings() -> list[Setting]:
     found = []
     for name, problem in {"ridge": ridge, "logistic": logistic}.items():
         found += [
-            Setting(f"{name}, one pass", dataclasses.replace(problem, sample_ratio=math.inf), small),
-            Setting(f"{name}, many passes, small batches", problem, small),
-            Setting(f"{name}, many passes, large batches", problem, large, BATCH_STEP),
+            Experiment(f"{name}, one pass", dataclasses.replace(problem, sample_ratio=math.inf), small),
+            Experiment(f"{name}, many passes, small batches", problem, small),
+            Experiment(f"{name}, many passes, large batches", problem, large, BATCH_STEP),
         ]
-    flow = Setting("logistic, full batch", logistic, GradientFlow())
-    return [*found, flow, Setting("erf network, many passes, small batches", network, small)]
+    flow = Experiment("logistic, full batch", logistic, GradientFlow())
+    return [*found, flow, Experiment("erf network, many passes, small batches", network, small)]
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """For the table."""
+        """The verdict on one prediction, as it stands in the table."""
         if self.report is None:
             return f"– ({self.refusal})"
         apart = max(self.report[name].relative for name in JUDGED)
@@ -205,10 +205,10 @@ class Gap(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows are settings, columns frameworks."""
+class FrameworkTable:
+    """What every framework says about every experiment: rows are experiments, columns frameworks."""
 
-    settings: list[Setting]
+    settings: list[Experiment]
     runs: list[Runs]
     cells: list[dict[str, Cell]]
     gaps: list[Gap]
@@ -242,14 +242,13 @@ class Table:
         return float(np.polyfit(x, y, 1, w=[g.laws[0] / g.laws[1] for g in seen])[0])
 
 
-def table(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> Table:
+def table(size: FrameworkSize = FULL, seed: int = 0, progress: bool | None = None) -> FrameworkTable:
     """Run every setting, ask every framework, and measure the gap between SGF and SGD."""
     found = [s for s in settings() if size.settings is None or s.name in size.settings]
     runs, cells = [], []
     for index, setting in enumerate(found):
-        step: dict[str, Any] = {} if setting.step is None else {"dt": setting.step}
         done = simulate(setting.problem, setting.algorithm, dim=size.dim, trials=size.trials, times=setting.times,
-                        seed=100 * seed + index, progress=progress, **step)  # fmt: skip
+                        seed=100 * seed + index, progress=progress, dt=setting.step)  # fmt: skip
         runs.append(done)
         row = {}
         for name, predict in FRAMEWORKS.items():
@@ -262,7 +261,7 @@ def table(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> Tab
         cells.append(row)
     logistic = next(s.problem for s in found if s.name.startswith("logistic, many"))
     gaps = [gap(logistic, tau, size, seed, progress) for tau in size.gap_temperatures]
-    return Table(found, runs, cells, gaps)
+    return FrameworkTable(found, runs, cells, gaps)
 
 
 def _short(error: InputError) -> str:
@@ -273,7 +272,7 @@ def _short(error: InputError) -> str:
     return "needs stored data" if "sample_ratio" in text or "stored" in text else text.split(";")[0]
 
 
-def gap(problem: Problem, temperature: float, size: Size, seed: int = 0, progress: bool | None = None) -> Gap:
+def gap(problem: Problem, temperature: float, size: FrameworkSize, seed: int = 0, progress: bool | None = None) -> Gap:
     """Training error of SGD minus that of SGF, averaged over time, between the laws and between runs."""
     times, curves, finite = np.linspace(0.5, T_MAX, 12), [], []
     for algorithm in (SGD(temperature, batch_size=2), SGF(temperature)):
@@ -282,9 +281,8 @@ def gap(problem: Problem, temperature: float, size: Size, seed: int = 0, progres
         copies = law.copies("train_error")
         assert copies is not None
         curves.append(copies[:, 1:].mean(axis=1))
-        step: dict[str, Any] = {} if algorithm.rows is not None else {"dt": 0.02}
         runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, progress=progress,
-                        **step)  # fmt: skip
+                        dt=None if algorithm.rows is not None else 0.02)  # fmt: skip
         finite.append(np.asarray(runs["train_error"]).mean(axis=1))
     return Gap(temperature, _difference(*curves), _difference(*finite))
 

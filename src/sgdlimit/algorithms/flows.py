@@ -77,6 +77,8 @@ class GradientFlow(Algorithm):
         """A flow on the population has no finite-size simulation here."""
         needs_data("GradientFlow", problem)
 
+    latex = r"\frac{d\theta}{dt} = -d\,\nabla F(\theta)"
+
 
 @final
 @tree
@@ -117,3 +119,8 @@ class SGF(Weighted):
     def noise_temperature(self) -> Any:
         """τ."""
         return self.temperature
+
+    latex = (
+        r"d\theta = -d\,\nabla F(\theta)\,dt - \sqrt{\tau / \delta}\,\sum_{i=1}^{n} x_i \ell_i\,dW_i"
+        r",\quad \tau = <temperature>"
+    )

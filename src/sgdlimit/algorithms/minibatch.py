@@ -87,6 +87,13 @@ class MiniBatch(Algorithm):
                 f"it must be at most n = {samples}; lower it or raise dim",
             )
 
+    latex = (
+        r"\theta_{k+1} = \theta_k - \eta\,\nabla F_k(\theta_k)"
+        r",\quad F_k = \frac{1}{B}\sum_{i \in B_k} L(r_i, y_i) + \frac{1}{d}\sum_{j=1}^{d} H(\theta_j)"
+        "\n"
+        r"\eta = \tau B = <rate>,\quad \tau = <temperature>,\quad B = <batch_size>,\quad t = \eta k / d"
+    )
+
 
 def without_replacement(key: Any, draws: int, samples: int, count: int) -> Any:
     """Independent uniform random subsets of {0, …, samples−1}, each of size `count`: shape (draws, count).
@@ -220,6 +227,8 @@ class SGD(MiniBatch):
         draw = in_random_order if self.scheduled else without_replacement
         return draw(jax.random.fold_in(key, first), count, samples, self.batch_size)
 
+    latex = MiniBatch.latex + "\n" + r"B_k\ \mathrm{drawn\ afresh\ from\ all}\ n\ \mathrm{samples}"
+
 
 @final
 @tree
@@ -292,3 +301,5 @@ class ShuffledSGD(MiniBatch):
         epochs = epoch[0] + jnp.arange(count * self.batch_size // samples + 2)
         orders = jax.lax.map(lambda e: jax.random.permutation(jax.random.fold_in(key, e), samples), epochs)
         return orders[epoch - epoch[0], place].reshape(count, self.batch_size)
+
+    latex = MiniBatch.latex + "\n" + r"B_k\ \mathrm{cut\ from\ the\ samples,\ reshuffled\ each\ epoch}"

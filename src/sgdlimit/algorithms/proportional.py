@@ -50,6 +50,12 @@ class ProportionalSGD(Weighted):
         """None: a proportional batch has no diffusion limit."""
         return None
 
+    latex = (
+        r"\theta_{k+1} = \theta_k - \gamma\,(\frac{1}{b}\frac{d}{n}\sum_{i=1}^{n} s_i x_i \ell_i + h(\theta_k))"
+        "\n"
+        r"b = <batch_fraction>,\quad P(s_i = 1) = b\ \mathrm{afresh},\quad t = \gamma k"
+    )
+
 
 @final
 @tree
@@ -97,3 +103,7 @@ class PersistentSGD(Weighted):
     def noise_temperature(self) -> Any:
         """None: a proportional batch has no diffusion limit."""
         return None
+
+    latex = ProportionalSGD.latex.replace(
+        r"P(s_i = 1) = b\ \mathrm{afresh}", r"s_i = 0, 1\ \mathrm{Markov,\ mean}\ b,\ \tau_p = <correlation_time>"
+    )

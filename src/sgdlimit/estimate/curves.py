@@ -110,7 +110,7 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
         )
         if not curve.two_time and curve.value.size:
             known = {source: error for source, error in by_source.items() if error is not None}
-            total = np.sqrt(sum((error / scale) ** 2 for error in known.values()))
+            total = statistics.total_error(*(error / scale for error in known.values()))
             errors[name] = Split(
                 {source.name: float(np.max(error / scale)) for source, error in known.items()},
                 {source.name: float(np.max(source.asks(curve, error) / scale)) for source, error in known.items()},

@@ -5,7 +5,7 @@ import numpy as np
 from ..problem import Problem
 from ..problem.data import FEWEST_COORDINATES
 from ..results.quality import Check, Quality
-from .spectrum import Groups
+from .spectrum import EigenGroups
 
 MISFIT = 0.02
 """Relative; Gaussian rows have some 1e-4."""
@@ -19,7 +19,9 @@ ELSEWHERE = 0.25
 """Relative difference of mean squared norms between train and test."""
 
 
-def examine(problem: Problem, rows: np.ndarray, groups: Groups, direction: np.ndarray, leading: np.ndarray) -> Quality:
+def examine(
+    problem: Problem, rows: np.ndarray, groups: EigenGroups, direction: np.ndarray, leading: np.ndarray
+) -> Quality:
     """What is asked of the rows, less the mean of their class; `direction` is learned, `leading` are principal ones."""
     n, d = rows.shape
     table = problem.data.table()
@@ -82,7 +84,7 @@ def heat(temperature: float, X: np.ndarray) -> Check:
 
 
 def _kurtosis(values: np.ndarray) -> float:
-    """Excess of the fourth moment."""
+    """Excess kurtosis: zero for Gaussian values."""
     values = values - values.mean()
     return float(np.mean(values**4) / np.mean(values**2) ** 2 - 3)
 

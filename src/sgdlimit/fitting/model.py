@@ -14,24 +14,12 @@ from scipy.special import chdtrc, ndtr
 
 from ..errors import UnreliableWarning, reject
 from ..limits.on_data import check_scale, read_data
-from ..problem import (
-    ByClass,
-    Exponential,
-    Hinge,
-    Linear,
-    Logistic,
-    Mixture,
-    Noise,
-    NoPenalty,
-    Normal,
-    Problem,
-    SmoothHinge,
-    Spectrum,
-    Square,
-)
+from ..problem import ByClass, Linear, Mixture, Noise, NoPenalty, Normal, Problem, Spectrum, VectorField
+from ..problem.losses import Exponential, Hinge, Logistic, LossLike, SmoothHinge, Square
+from ..problem.penalties import PenaltyLike
 from ..results.quality import Quality
 from . import assumptions
-from .spectrum import Groups, Sample, along, population, sample_of, taught
+from .spectrum import EigenGroups, SampleCovariance, along, population, sample_of, taught
 
 FEWEST_OF_CLASS = 10
 """Samples of a class, below which its mean says nothing."""
@@ -69,11 +57,11 @@ class Fitted:
 
 
 class Seen(NamedTuple):
-    """Data as they are modelled."""
+    """The user's rows less what the model takes off, and what was found in them."""
 
     rows: np.ndarray
     """Less the mean, or the mean of the class."""
-    groups: Groups
+    groups: EigenGroups
     direction: np.ndarray
     """What a student would learn: (Ŵ + mean eigenvalue)⁻¹ on the difference of means, or on Xᵀy/N."""
     leading: np.ndarray
@@ -81,7 +69,14 @@ class Seen(NamedTuple):
 
 
 def model_of_data(
-    X: Any, y: Any, *, loss: Any = None, penalty: Any = None, bias: bool = False, X_test: Any = None, y_test: Any = None
+    X: Any,
+    y: Any,
+    *,
+    loss: LossLike | VectorField | None = None,
+    penalty: PenaltyLike | VectorField | None = None,
+    bias: bool = False,
+    X_test: Any = None,
+    y_test: Any = None,
 ) -> Fitted:
     """The problem in the limit that stands for these data, with δ = n/d, and how far its assumptions hold.
 
@@ -114,7 +109,7 @@ def warn_of_assumptions(fitted: Fitted) -> None:
         warnings.warn(message, UnreliableWarning, stacklevel=3)
 
 
-def _check_labels(y: np.ndarray, y_test: Any, loss: Any) -> np.ndarray:
+def _check_labels(y: np.ndarray, y_test: np.ndarray | None, loss: LossLike | VectorField) -> np.ndarray:
     """The two values of y, the larger one first; none where there are more."""
     values = np.unique(y)[::-1]
     name = type(loss).__name__
@@ -156,7 +151,7 @@ def _check_columns(X: np.ndarray) -> None:
         warnings.warn(words, RuntimeWarning, stacklevel=4)
 
 
-def _check_centred(rest: np.ndarray, groups: Groups, samples: int) -> None:
+def _check_centred(rest: np.ndarray, groups: EigenGroups, samples: int) -> None:
     """Refuse a common mean that sampling does not explain: n|x̄|² is a sum of squares with the rows' eigenvalues."""
     total = float(groups.values @ groups.counts)
     rank = total**2 / float(groups.values**2 @ groups.counts)
@@ -213,18 +208,18 @@ def _teacher(X: np.ndarray, y: np.ndarray, words: dict[str, Any]) -> tuple[Probl
     return problem, Seen(rows, groups, learned, vectors[:, :LEADING])
 
 
-def _spectrum(groups: Groups, dim: int, factor: np.ndarray) -> Spectrum:
+def _spectrum(groups: EigenGroups, dim: int, factor: np.ndarray) -> Spectrum:
     """The law of rows whose entries are of order one, and what the teacher has in each group."""
     share = _settled(groups.counts / dim)
     return Spectrum(_settled(groups.values * dim), share / share.sum(), _settled(factor))
 
 
-def _settled(numbers: Any) -> np.ndarray:
+def _settled(numbers: np.ndarray | float) -> np.ndarray:
     """In single precision: the last digits of singular values depend on how many cores took part, and a problem, to
     which a checkpoint belongs, must not."""
     return np.asarray(numbers, np.float32).astype(np.float64)
 
 
-def _learned(sample: Sample, vectors: np.ndarray, parts: np.ndarray) -> np.ndarray:
+def _learned(sample: SampleCovariance, vectors: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """(Ŵ + mean eigenvalue)⁻¹ on a vector given by its projections on the sample's eigenvectors."""
     return vectors @ (parts / (sample.values + sample.values.sum() / sample.dim))

@@ -1,12 +1,19 @@
 """`solve_on_data`: curves of SGD with any loss on the user's own matrix, by way of a model of it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any
+
+from numpy.typing import ArrayLike
 
 from .._vocabulary import elsewhere, words
 from ..algorithms import Algorithm
 from ..errors import Interrupted
 from ..limits.on_data import as_matrix
+from ..problem import VectorField
+from ..problem.losses import LossLike
+from ..problem.penalties import PenaltyLike
 from ..results import Solution
 from ..results.quality import Quality
 from ..solver import solve
@@ -25,18 +32,18 @@ def solve_on_data(
     y: Any,
     algorithm: Algorithm,
     *,
-    loss: Any = None,
-    penalty: Any = None,
+    loss: LossLike | VectorField | None = None,
+    penalty: PenaltyLike | VectorField | None = None,
     bias: bool = False,
     X_test: Any = None,
     y_test: Any = None,
     t_max: float | None = None,
-    times: Any = None,
+    times: ArrayLike | None = None,
     tol: float | None = None,
-    variables: Any = None,
+    variables: str | Sequence[str] | None = None,
     max_seconds: float | None = None,
     max_bytes: float | None = None,
-    checkpoint: Any = None,
+    checkpoint: str | PathLike[str] | None = None,
     dt: float | None = None,
     samples: int | None = None,
     replicas: int = 16,

@@ -37,7 +37,7 @@ NONE = 1e-6
 """Share of all coordinates below which a candidate is none."""
 
 
-class Sample(NamedTuple):
+class SampleCovariance(NamedTuple):
     """A sample covariance, as far as rotations leave it."""
 
     values: np.ndarray
@@ -59,8 +59,8 @@ class Sample(NamedTuple):
         return np.outer(radii, np.exp(1j * np.pi * np.array(ANGLES))).ravel()
 
 
-class Groups(NamedTuple):
-    """Coordinates by eigenvalue."""
+class EigenGroups(NamedTuple):
+    """The coordinates of the population in groups of one eigenvalue each."""
 
     values: np.ndarray
     """σ_q, rising."""
@@ -70,16 +70,16 @@ class Groups(NamedTuple):
     """Relative root mean square by which the sample's resolvent differs from that of these groups."""
 
 
-def sample_of(rows: np.ndarray, freedom: int) -> tuple[Sample, np.ndarray, np.ndarray]:
+def sample_of(rows: np.ndarray, freedom: int) -> tuple[SampleCovariance, np.ndarray, np.ndarray]:
     """Covariance of centred rows; left and right singular vectors of its non-zero eigenvalues, in columns."""
     left, singular, right = np.linalg.svd(rows, full_matrices=False)
     values = singular**2 / freedom
     some = values > NULL * values.max()
     some[freedom:] = False  # what rounding leaves of the means
-    return Sample(values[some], freedom, rows.shape[1]), left[:, some], right[some].T
+    return SampleCovariance(values[some], freedom, rows.shape[1]), left[:, some], right[some].T
 
 
-def population(sample: Sample) -> Groups:
+def population(sample: SampleCovariance) -> EigenGroups:
     """The spectrum of the population, in groups."""
     z = sample.points()
     m = sample.companion(z)
@@ -96,10 +96,10 @@ def population(sample: Sample) -> Groups:
     share, _ = nnls(np.vstack([rows, np.full(len(grid), TIGHT)]), np.append(right, TIGHT), maxiter=100 * len(grid))
     misfit = float(np.sqrt(np.mean((rows @ share - right) ** 2)))
     values, share = _collected(grid[share > NONE], share[share > NONE])
-    return Groups(values, share / share.sum() * sample.dim, misfit)
+    return EigenGroups(values, share / share.sum() * sample.dim, misfit)
 
 
-def along(sample: Sample, groups: Groups, size: float, parts: np.ndarray, noise: float) -> np.ndarray:
+def along(sample: SampleCovariance, groups: EigenGroups, size: float, parts: np.ndarray, noise: float) -> np.ndarray:
     """Σ_{k in q} v_k² of every group, for v seen as v̂ = v + e, e independent with covariance `noise` times Σ.
 
     size: |v̂|². parts: its squared projections on the sample's eigenvectors.
@@ -116,7 +116,7 @@ def along(sample: Sample, groups: Groups, size: float, parts: np.ndarray, noise:
     return nnls(*_real(kernel / found[:, None], 1 - known / found))[0]
 
 
-def taught(sample: Sample, groups: Groups, size: float, parts: np.ndarray) -> tuple[np.ndarray, float]:
+def taught(sample: SampleCovariance, groups: EigenGroups, size: float, parts: np.ndarray) -> tuple[np.ndarray, float]:
     """Σ_{k in q} θ_k² σ_k of every group, and the variance of the noise, for y = θᵀx + noise.
 
     size: |y|²/N. parts: squared projections of y/√N on the left singular vectors.

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..frameworks import JUDGED, Table
+from ..frameworks import JUDGED, FrameworkTable
 from .curves import learning_curves
 from .legends import BARS, OF_RUNS, band_handle, place
 from .looks import COLOURS, MARKERS
@@ -13,7 +13,7 @@ SHOWN = ("ridge, many passes, small batches", "logistic, many passes, small batc
 STYLES = (":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), "--", "-")
 
 
-def frameworks(table: Table) -> dict[str, Any]:
+def frameworks(table: FrameworkTable) -> dict[str, Any]:
     """Train and test error of the settings with small batches, one a row, and beside them the gap against τ.
 
     A framework that runs away leaves the picture. Returns the axes by name: "0 train_error", …, "gap".
@@ -42,7 +42,7 @@ def frameworks(table: Table) -> dict[str, Any]:
     return axes
 
 
-def gaps(table: Table, *, axes: Any = None) -> Any:
+def gaps(table: FrameworkTable, *, axes: Any = None) -> Any:
     """Training error of SGD minus that of SGF against the temperature, on logarithmic axes. Returns the axes."""
     import matplotlib.pyplot as plt
 

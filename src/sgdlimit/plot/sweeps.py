@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import reject, whole
 from ..sweep.mesh import scattered
-from ..sweep.reading import axes_of, axis_named, dataset_of, numbers, read, spans_decades, total_error
+from ..sweep.reading import axes_of, axis_named, dataset_of, error_of, numbers, read, spans_decades
 from .labels import printed
 from .legends import ERRORS, OF_VALUES, band_handle
 from .looks import COLOURS
@@ -81,7 +81,7 @@ def phase_diagram(
     axes.set_xlim(corners[0, 0, 0], corners[-1, -1, 0])
     axes.set_ylim(corners[0, 0, 1], corners[-1, -1, 1])
     handles = axes.get_legend_handles_labels()[0]
-    if any(np.any(np.asarray(total_error(line, _line(line)[0])) > 0) for line in given.values()):
+    if any(np.any(np.asarray(error_of(line, _line(line)[0])) > 0) for line in given.values()):
         handles.append(band_handle(OF_VALUES))
     if handles:
         axes.legend(
@@ -110,7 +110,7 @@ def critical_line(
         found = np.asarray(line[along].dropna(other), dtype=float)
         Axis(along, found, [], line[along].attrs.get("scale") == "log").dress(axes.yaxis, axes.set_yscale)
     free, place = Axis.of(line, other).at, np.asarray(line[along], dtype=float)
-    error = ERRORS * np.asarray(total_error(line, along))
+    error = ERRORS * np.asarray(error_of(line, along))
     style = {"color": colour, "lw": 1.6, "marker": ".", "ms": 4, "label": label or None, "zorder": 3}
     outline = [Stroke(linewidth=3.0, foreground="white"), Normal()]
     if x == along:

@@ -53,6 +53,8 @@ class Linear(LabelRule):
         """As chosen."""
         return law
 
+    latex = "y_i = <star> + z_i"
+
 
 @final
 @tree
@@ -71,6 +73,8 @@ class Sign(LabelRule):
     def noise(self, law: EntryLaw) -> EntryLaw:
         """As chosen."""
         return law
+
+    latex = r"y_i = \mathrm{sign}(<star> + z_i)"
 
 
 @final
@@ -99,6 +103,8 @@ class Logit(LabelRule):
         """The user's noise plus the logistic variable that makes the label random."""
         return PlusLogistic(law)
 
+    latex = "P(y_i = 1) = 1 / (1 + e^{-<slope*><star> - z_i})"
+
 
 @final
 @tree
@@ -121,6 +127,8 @@ class Noise(LabelRule):
     def noise(self, law: EntryLaw) -> EntryLaw:
         """As chosen."""
         return law
+
+    latex = "y_i = z_i"
 
 
 @final
@@ -163,6 +171,8 @@ class ByClass(LabelRule):
         """As chosen: the law of the class."""
         return law
 
+    latex = "y_i = <values>_{c_i}"
+
 
 @final
 @tree
@@ -188,6 +198,8 @@ class TwoLayerLabels(LabelRule):
     def noise(self, law: EntryLaw) -> EntryLaw:
         """As chosen."""
         return law
+
+    latex = r"y_i = \sum_a <readout*><activation>(r^*_{ia}) + z_i"
 
 
 @final
@@ -221,3 +233,5 @@ class Labels(LabelRule):
     def noise(self, law: EntryLaw) -> EntryLaw:
         """As chosen."""
         return law
+
+    latex = "y_i = <fn>(r^*_i, z_i<;>)"

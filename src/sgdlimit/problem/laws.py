@@ -93,6 +93,8 @@ class Normal(EntryLaw):
         """Normal quantiles."""
         return float(self.scale) * ndtri(u[:, 0])
 
+    latex = r"\sim \mathcal{N}(0, <scale>^2)"
+
 
 @final
 @tree
@@ -133,6 +135,8 @@ class Point(EntryLaw):
         """The value."""
         return np.full(len(u), self._row(1)[0])
 
+    latex = "= <value>"
+
 
 @final
 @tree
@@ -156,6 +160,8 @@ class Rademacher(EntryLaw):
     def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
         """Signs."""
         return float(self.scale) * np.where(u[:, 0] < 0.5, -1.0, 1.0)
+
+    latex = r"= \pm <scale>"
 
 
 @final
@@ -182,6 +188,8 @@ class Uniform(EntryLaw):
     def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
         """The points, rescaled."""
         return self.low + (self.high - self.low) * u[:, 0]
+
+    latex = r"\sim \mathrm{Unif}[<low>, <high>]"
 
 
 @final
@@ -216,6 +224,8 @@ class SparseNormal(EntryLaw):
         low, high = u[:, 0] / self.density, (1 - u[:, 0]) / self.density
         tail = np.where(low < 0.5, ndtri(np.clip(low, 1e-300, 0.5)), -ndtri(np.clip(high, 1e-300, 0.5)))
         return self.scale * np.where((low < 0.5) | (high < 0.5), tail, 0.0)
+
+    latex = r"\sim <1-density>\,\delta_0 + <density>\,\mathcal{N}(0, <scale>^2)"
 
 
 @final
@@ -309,6 +319,8 @@ class Law(EntryLaw):
         count = max(len(u), min(MORE * len(u), BLOCK))
         draws = np.sort(np.asarray(self.sample(key, (count,)), dtype=np.float64))
         return draws[np.minimum((count * u[:, 0]).astype(int), count - 1)]
+
+    latex = r"\sim <fn>"
 
 
 class Summary(NamedTuple):

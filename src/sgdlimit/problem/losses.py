@@ -62,6 +62,8 @@ class Square(LossLike):
         """½(r−y)²."""
         return 0.5 * (r - y) ** 2
 
+    latex = r"\frac{1}{2}(<r> - <y>)^2"
+
 
 @final
 @tree
@@ -76,6 +78,8 @@ class Logistic(LossLike):
     def __call__(self, r: Any, y: Any) -> Any:
         """log(1 + exp(−y r)), without overflow."""
         return jax.nn.softplus(-y * r)
+
+    latex = r"\log(1 + e^{-<y> <r>})"
 
 
 @final
@@ -98,6 +102,8 @@ class Huber(LossLike):
         inside = jnp.clip(r - y, -self.threshold, self.threshold)
         return inside * (r - y) - 0.5 * inside**2
 
+    latex = r"\frac{1}{2}(<r> - <y>)^2\ (|<r> - <y>| \leq <threshold>;\ \mathrm{linear\ beyond})"
+
 
 @final
 @tree
@@ -111,6 +117,8 @@ class Absolute(LossLike):
     def __call__(self, r: Any, y: Any) -> Any:
         """|r−y|; its gradient is sign(r−y), 0 at the kink, where that of `jnp.abs` is 1."""
         return (r - y) * jnp.sign(r - y)
+
+    latex = r"|<r> - <y>|"
 
 
 @final
@@ -133,6 +141,8 @@ class Quantile(LossLike):
         """The larger of two lines; at the kink its gradient is 1 − level."""
         return jnp.where(r < y, self.level * (y - r), (1.0 - self.level) * (r - y))
 
+    latex = r"\max(<level>(<y> - <r>),\ <1-level>(<r> - <y>))"
+
 
 @final
 @tree
@@ -147,6 +157,8 @@ class Hinge(LossLike):
         """The margin's deficit; at the kink its gradient is 0."""
         deficit = 1.0 - y * r
         return jnp.where(deficit > 0, deficit, 0.0)
+
+    latex = r"\max(0,\ 1 - <y> <r>)"
 
 
 @final
@@ -170,6 +182,8 @@ class SmoothHinge(LossLike):
         """Softplus of the margin's deficit."""
         return self.smoothing * jax.nn.softplus((1.0 - y * r) / self.smoothing)
 
+    latex = r"<smoothing> \log(1 + e^{(1 - <y> <r>) / <smoothing>})"
+
 
 @final
 @tree
@@ -184,6 +198,8 @@ class Exponential(LossLike):
     def __call__(self, r: Any, y: Any) -> Any:
         """exp(−y r)."""
         return jnp.exp(-y * r)
+
+    latex = r"e^{-<y> <r>}"
 
 
 @final
@@ -213,6 +229,8 @@ class Loss(LossLike):
     def __call__(self, r: Any, y: Any) -> Any:
         """The user's function."""
         return self.fn(r, y, **given(self))
+
+    latex = "<fn>(<r>, <y><;>)"
 
 
 @final
@@ -244,3 +262,5 @@ class TwoLayer(LossLike):
     def __call__(self, r: Any, y: Any) -> Any:
         """The inner loss at the network's output."""
         return self.loss(self.predict(r), y)
+
+    latex = r"\hat{y}_i = \sum_a <readout*><activation>(r_{ia})"

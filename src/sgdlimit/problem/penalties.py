@@ -51,6 +51,8 @@ class NoPenalty(PenaltyLike):
         """0."""
         return 0.0 * jnp.sum(theta)
 
+    latex = "0"
+
 
 @final
 @tree
@@ -69,6 +71,8 @@ class Ridge(PenaltyLike):
     def __call__(self, theta: Any) -> Any:
         """½λ|θ|²."""
         return 0.5 * self.strength * jnp.sum(theta**2)
+
+    latex = r"\frac{<strength>}{2}|<row>|^2"
 
 
 @final
@@ -91,6 +95,8 @@ class L1(PenaltyLike):
         by = step * self.strength
         return jnp.where(jnp.abs(theta) > by, theta - by * jnp.sign(theta), 0.0)
 
+    latex = "<strength>|<each>|"
+
 
 @final
 @tree
@@ -111,6 +117,8 @@ class SmoothL1(PenaltyLike):
         """λ Σ (sqrt(θ² + s²) − s)."""
         return self.strength * jnp.sum(jnp.sqrt(theta**2 + self.smoothing**2) - self.smoothing)
 
+    latex = r"<strength>(\sqrt{<each>^2 + <smoothing>^2} - <smoothing>)"
+
 
 @final
 @tree
@@ -128,6 +136,8 @@ class Quartic(PenaltyLike):
     def __call__(self, theta: Any) -> Any:
         """¼λ Σ θ⁴."""
         return 0.25 * self.strength * jnp.sum(theta**4)
+
+    latex = r"\frac{<strength>}{4}<each>^4"
 
 
 @final
@@ -150,3 +160,5 @@ class Penalty(PenaltyLike):
     def __call__(self, theta: Any) -> Any:
         """The user's function."""
         return self.fn(theta, **given(self))
+
+    latex = "<fn>(<row><;>)"

@@ -39,6 +39,8 @@ class Constant(ScheduleLike):
         """1."""
         return 1.0
 
+    latex = "1"
+
 
 @final
 @tree
@@ -56,6 +58,8 @@ class PowerDecay(ScheduleLike):
     def __call__(self, t: Any) -> Any:
         """(1 + t/scale)^(−exponent)."""
         return (1.0 + t / self.scale) ** (-self.exponent)
+
+    latex = "(1 + t / <scale>)^{-<exponent>}"
 
 
 @final
@@ -75,6 +79,8 @@ class CosineDecay(ScheduleLike):
         """final + (1−final)(1 + cos(πt/duration))/2."""
         u = jnp.clip(t / self.duration, 0.0, 1.0)
         return self.final + (1.0 - self.final) * 0.5 * (1.0 + jnp.cos(jnp.pi * u))
+
+    latex = r"<final> + <1-final>\,\frac{1}{2}(1 + \cos(\pi t / <duration>))"
 
 
 @final
@@ -101,6 +107,8 @@ class Schedule(ScheduleLike):
     def __call__(self, t: Any) -> Any:
         """The user's function."""
         return self.fn(t, **given(self))
+
+    latex = "<fn>(t<;>)"
 
 
 LOOKS = 2**20

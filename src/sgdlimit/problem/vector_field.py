@@ -75,3 +75,5 @@ class VectorField:
         if place > len(state):  # behind a parameter
             return self.fn(*state, **numbers, **{name: t})
         return self.fn(*state[:place], t, *state[place:], **numbers)
+
+    latex = "<fn>(<state><;>)"

@@ -13,7 +13,7 @@ import time as clock
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import jax
 import numpy as np
@@ -36,7 +36,7 @@ SHORT = 60
 """Letters of a word that a message can show; a digest has 64."""
 
 
-def identity(problem: Any, algorithm: Any, seed: int, **options: Any) -> dict[str, str]:
+def identity(problem: object, algorithm: object, seed: int, **options: object) -> dict[str, str]:
     """Who a piece of work belongs to, in words that are the same in another process."""
     device = jax.devices()[0]
     return {
@@ -53,7 +53,7 @@ def identity(problem: Any, algorithm: Any, seed: int, **options: Any) -> dict[st
 class Checkpoint:
     """Pieces of arrays by name, in memory, and in a file where a path is given; several threads may put."""
 
-    def __init__(self, path: Any, owner: Mapping[str, str]) -> None:
+    def __init__(self, path: object, owner: Mapping[str, str]) -> None:
         self._pieces: dict[str, dict[str, np.ndarray]] = {}
         self._owner = dict(owner)
         self._target: Path | None = None
@@ -66,12 +66,12 @@ class Checkpoint:
 
     @property
     def kept(self) -> bool:
-        """Whether there is a file."""
+        """Whether pieces are kept in a file."""
         return self._target is not None
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write."""
+        """Whether the file is old enough to be written again."""
         return self.kept and clock.perf_counter() - self._written > max(EVERY, COSTS * self._cost)
 
     def get(self, name: str) -> dict[str, np.ndarray] | None:
@@ -92,12 +92,12 @@ class Checkpoint:
                 self.write()
 
     def drop(self, name: str) -> None:
-        """A piece that another one contains."""
+        """Forget a piece that another one contains."""
         with self._lock:
             self._pieces.pop(name, None)
 
     def write(self) -> None:
-        """All pieces, whole or not at all."""
+        """Write all pieces to the file, whole or not at all."""
         if self._target is None:
             return
         with self._lock:

@@ -1,6 +1,6 @@
 """What makes arrays and words a result: asked before it is written and after it is read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ def _place(name: str, axes: tuple[str, ...], lead: tuple[str, ...]) -> Iterator[
         yield f"{name} lies along {axes}, which should begin with {known}"
 
 
-def _about(about: Any) -> Iterator[str]:
+def _about(about: Mapping[str, Any]) -> Iterator[str]:
     """The words of a result: those that summaries and plots read."""
     if not hasattr(about, "get"):
         yield "what it is about is not a table"
@@ -80,9 +80,9 @@ def _about(about: Any) -> Iterator[str]:
     yield from (f"{where}: {why}" for where, _, why in oddities(about))
 
 
-def oddities(words: Any) -> Iterator[tuple[str, Any, str]]:
+def oddities(words: object) -> Iterator[tuple[str, object, str]]:
     """Where words from a file go too deep, hold numbers too large or text that is none: place, value, reason."""
-    rest = [("", words, 0)]
+    rest: list[tuple[str, object, int]] = [("", words, 0)]
     while rest:
         where, value, depth = rest.pop()
         if depth > DEEPEST:

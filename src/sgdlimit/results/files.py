@@ -13,7 +13,6 @@ import secrets
 import stat
 import time
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError, reject
 
@@ -21,7 +20,7 @@ DAY = 86400.0
 """Seconds after which a `.part` file is nobody's, whatever machine wrote it."""
 
 
-def source(argument: str, path: Any, remedy: str = "") -> Path:
+def source(argument: str, path: object, remedy: str = "") -> Path:
     """A file that can be read."""
     found = _path(argument, path)
     try:
@@ -37,7 +36,7 @@ def source(argument: str, path: Any, remedy: str = "") -> Path:
     return found
 
 
-def destination(argument: str, path: Any, overwrite: bool, remedy: str = "say overwrite=True to replace it") -> Path:
+def destination(argument: str, path: object, overwrite: bool, remedy: str = "say overwrite=True to replace it") -> Path:
     """Where a file will be written, links followed; an InputError says now what would fail later.
 
     Only ordinary files are written: a pipe or a device cannot be replaced as a whole.
@@ -95,7 +94,7 @@ def replace(target: Path, content: bytes, argument: str = "path", settled: bool 
                 temporary.unlink()
 
 
-def _path(argument: str, path: Any) -> Path:
+def _path(argument: str, path: object) -> Path:
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise reject(argument, repr(path), "it must be the name of a file, such as run.nc")
     return Path(path)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ INTERNAL = (SOFT, "fresh_norm", "fresh_overlap", "own", "rest", "along", "respon
 """Recorded by the march, not for users."""
 
 
-Named = tuple[tuple[str, Callable[..., Any]], ...]
+Named = tuple[tuple[str, Callable[..., object]], ...]
 
 
 @final
@@ -27,10 +27,10 @@ Named = tuple[tuple[str, Callable[..., Any]], ...]
 class OnSample:
     """ψ(r, r*, z) as the user wrote it; equal functions compare equal, and so compile once."""
 
-    fn: Callable[..., Any]
+    fn: Callable[..., object]
 
-    def __call__(self, r: Any, r_star: Any, z: Any) -> Any:
-        """ψ, on vectors."""
+    def __call__(self, r: jax.Array, r_star: jax.Array, z: jax.Array) -> object:
+        """ψ of vectors over units; the user's function takes plain numbers where there is one unit."""
         return self.fn(fields.as_user(r), fields.as_user(r_star), z)
 
 
@@ -39,30 +39,36 @@ class OnSample:
 class OnWeight:
     """ψ(θ, θ*) as the user wrote it."""
 
-    fn: Callable[..., Any]
+    fn: Callable[..., object]
 
-    def __call__(self, theta: Any, theta_star: Any) -> Any:
-        """ψ, on vectors."""
+    def __call__(self, theta: jax.Array, theta_star: jax.Array) -> object:
+        """ψ of vectors over units; the user's function takes plain numbers where there is one unit."""
         return self.fn(fields.as_user(theta), fields.as_user(theta_star))
 
 
-def on_samples(problem: Problem, metrics: Any) -> Named:
-    """Checked functions of (r, r_star, z)."""
+def on_samples(problem: Problem, metrics: object) -> Named:
+    """The user's averages over samples, by name: functions of (r, r_star, z) that return a real scalar."""
     shapes = (*_widths(problem), jax.ShapeDtypeStruct((), jnp.float32))
     return _checked("metrics", metrics, OnSample, shapes, "(r, r_star, z)")
 
 
-def on_weights(problem: Problem, metrics: Any) -> Named:
-    """Checked functions of (theta, theta_star)."""
+def on_weights(problem: Problem, metrics: object) -> Named:
+    """The user's averages over weights, by name: functions of (theta, theta_star) that return a real scalar."""
     return _checked("weight_metrics", metrics, OnWeight, _widths(problem), "(theta, theta_star)")
 
 
-def _widths(problem: Problem) -> tuple[Any, Any]:
+def _widths(problem: Problem) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
     student, teacher = (jax.ShapeDtypeStruct((width,), jnp.float32) for width in (problem.width, problem.k))
     return student, teacher
 
 
-def _checked(argument: str, metrics: Any, kind: Any, shapes: tuple[Any, ...], takes: str) -> Named:
+def _checked(
+    argument: str,
+    metrics: object,
+    kind: type[OnSample | OnWeight],
+    shapes: tuple[jax.ShapeDtypeStruct, ...],
+    takes: str,
+) -> Named:
     if metrics is None:
         return ()
     if not isinstance(metrics, Mapping):

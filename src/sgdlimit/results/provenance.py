@@ -2,6 +2,7 @@
 
 import datetime
 import platform
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,16 +14,16 @@ from ..describe import to_words
 
 def provenance(
     method: str,
-    problem: Any,
-    algorithm: Any,
+    problem: object,
+    algorithm: object,
     *,
     seed: int | None = None,
-    options: dict[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     status: str = "complete",
     message: str = "",
-    diagnostics: dict[str, Any] | None = None,
+    diagnostics: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
-    """The `about` of a result."""
+    """The `about` of a result: what was computed and how it ended, by which versions and when, as plain words."""
     return {
         "method": method,
         "problem": to_words(problem),

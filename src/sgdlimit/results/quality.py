@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ..errors import reject
+from .statistics import total_error
 
 
 @final
@@ -86,7 +87,7 @@ class Quality(tuple[Check, ...]):
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Whether no check failed; true where there was none."""
         return not self.failed
 
     @property
@@ -112,7 +113,7 @@ class Quality(tuple[Check, ...]):
         ]
         return "\n".join([f"{'check':<{width}}  {'value':>9}  {'limit':>8}", *rows])
 
-    def to_words(self) -> list[dict[str, Any]]:
+    def to_words(self) -> list[dict[str, str | float | bool | None]]:
         """For a file, as JSON; what is not finite becomes a word."""
         return [
             {"name": c.name, "value": _word(c.value), "limit": _word(c.limit), "passed": c.passed, "words": c.words}
@@ -135,7 +136,7 @@ class Quality(tuple[Check, ...]):
 
 
 def percent(share: float) -> str:
-    """'2.5 %'."""
+    """A share in words: '2.5 %'; 'more than 1000 %' from ten on."""
     return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %" if share < 10 else "more than 1000 %"
 
 
@@ -223,7 +224,7 @@ def judge(time: np.ndarray, curves: Mapping[str, Curve], scales: Mapping[str, fl
 
 
 def _error(name: str, time: np.ndarray, curve: Curve, size: float) -> Check:
-    error = np.hypot(curve.stderr, curve.systematic)
+    error = total_error(curve.stderr, curve.systematic)
     worst = np.reshape(error, (len(time), -1)).max(axis=1)
     if not np.all(np.isfinite(curve.value)):
         return Check.most(f"error of {name}", math.inf, ERROR, "it is not finite")

@@ -6,26 +6,23 @@ The arrays are plain numpy, so that the core needs no xarray; `.dataset` builds 
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from .. import _shown
 from ..errors import MissingError, reject
 from .quality import ERROR, Quality, Status, check_about, percent, scale, share
-from .variables import SYSTEMATIC, meaning, neighbours, split
+from .statistics import total_error
+from .variables import SYSTEMATIC, Variable, meaning, neighbours, split
 
 if TYPE_CHECKING:
     import xarray
 
-
-class Variable(NamedTuple):
-    """An array and the names of its axes."""
-
-    dims: tuple[str, ...]
-    values: np.ndarray
+    from ..algorithms import Algorithm
+    from ..problem import Problem
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -56,7 +53,7 @@ class Result(abc.ABC):
 
     @property
     def time(self) -> np.ndarray:
-        """Recorded times t = ηk/d."""
+        """The recorded times, t = ηk/d."""
         return self.coords["time"]
 
     @property
@@ -100,14 +97,14 @@ class Result(abc.ABC):
         return {name: found for name, found in shares.items() if found > ERROR}
 
     @property
-    def problem(self) -> Any:
+    def problem(self) -> "Problem | None":
         """The Problem, rebuilt from the stored words; None if it held a function of the user's not in `functions`."""
         from ..describe import problem_from_words, rebuild
 
         return rebuild(self.about.get("problem"), problem_from_words, self.functions)
 
     @property
-    def algorithm(self) -> Any:
+    def algorithm(self) -> "Algorithm | None":
         """The algorithm, rebuilt in the same way."""
         from ..describe import algorithm_from_words, rebuild
 
@@ -206,9 +203,9 @@ class Solution(Result):
         return self._error(name, SYSTEMATIC)
 
     def _error(self, name: str, endings: tuple[str, ...]) -> np.ndarray:
-        """Root of the sum of squares of those errors that are known."""
-        parts = [self.variables.get(name + ending) for ending in endings]
-        return reduce(np.hypot, (part.values for part in parts if part is not None), np.zeros(self[name].shape))
+        """Those errors that are known, together."""
+        parts = [self[name + ending] for ending in endings if name + ending in self.variables]
+        return total_error(np.zeros(self[name].shape), *parts)
 
     def copies(self, name: str) -> np.ndarray | None:
         """The replicas of a Monte Carlo variable."""
@@ -216,7 +213,7 @@ class Solution(Result):
         return None if found is None else found.values
 
     def title(self) -> str:
-        """The method."""
+        """A line with the method that predicted the curves."""
         return f"Solution: {self.about.get('method', 'theory')}"
 
 
@@ -227,7 +224,7 @@ class Runs(Result):
 
     @property
     def trials(self) -> int:
-        """Number of independent runs."""
+        """The number of independent runs."""
         return len(self.coords["trial"])
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -239,15 +236,15 @@ class Runs(Result):
         return mean, values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
     def systematic(self, name: str) -> np.ndarray:
-        """None: trials share nothing."""
+        """Zero along time: independent trials share no error."""
         return np.zeros(self[name].shape[1:])
 
     def copies(self, name: str) -> np.ndarray | None:
-        """The trials."""
+        """The trials one by one, first axis."""
         return np.asarray(self[name], dtype=np.float64)
 
     def title(self) -> str:
-        """The number of trials and the size."""
+        """A line with the number of trials and their size, such as 'Runs: 8 trials, dim=400'."""
         options = self.about.get("options", {})
         size = ", ".join(f"{key}={options[key]}" for key in ("dim", "samples") if options.get(key) is not None)
         return f"Runs: {self.trials} trial{'s' * (self.trials != 1)}" + (f", {size}" if size else "")
@@ -273,8 +270,8 @@ def _warning(unreliable: Mapping[str, float]) -> str:
     return f"the error exceeds {percent(ERROR)} of the curve: {parts}"
 
 
-def spoken(words: Any) -> str:
-    """'Ridge(strength=0.1)' from stored words."""
+def spoken(words: object) -> str:
+    """A stored model as it is written in Python: 'Ridge(strength=0.1)'."""
     if isinstance(words, dict) and "function" in words:
         return str(words["function"])
     if not isinstance(words, dict) or "name" not in words:

@@ -1,11 +1,12 @@
 """From replicas to numbers with errors, for every Monte Carlo theory alike."""
 
 import math
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .result import Variable
+from .variables import Variable
 
 
 class Estimate(NamedTuple):
@@ -44,6 +45,14 @@ def over_replicas(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     unit = HUGE if np.max(np.abs(values), initial=0.0) > HUGE else 1.0  # squares of what diverges would overflow
     spread = unit * (values / unit).std(axis=0, ddof=1) / math.sqrt(count)
     return values.mean(axis=0), widening(count) * spread
+
+
+def total_error(*parts: Any) -> Any:
+    """Everything that is uncertain about a variable together: the root of the sum of the squares of its errors.
+
+    The one place where errors are added up; large ones do not overflow. Arrays of numpy or xarray, or numbers.
+    """
+    return reduce(np.hypot, parts)
 
 
 def variables(name: str, dims: tuple[str, ...], estimate: Estimate) -> dict[str, Variable]:

@@ -156,7 +156,7 @@ def _arrays(file: Path) -> tuple[dict[str, Variable], dict[str, np.ndarray], dic
 
 def _result(
     file: Path, variables: dict[str, Variable], coords: dict[str, np.ndarray], attributes: dict[str, Any]
-) -> Result:
+) -> Solution | Runs:
     """A result from what stands in a file."""
     kind = attributes.get("sgdlimit_kind")
     if not isinstance(kind, str) or kind not in KINDS:
@@ -189,7 +189,7 @@ def _known(about: Mapping[str, Any], functions: dict[str, Callable[..., Any]]) -
     return functions
 
 
-def _functions(words: Any, place: str) -> Iterator[tuple[str, Any]]:
+def _functions(words: object, place: str) -> Iterator[tuple[str, object]]:
     """Place and name of every function of the user's in stored words."""
     if isinstance(words, dict):
         if "function" in words:

@@ -2,9 +2,18 @@
 
 import difflib
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from ..errors import reject
+
+
+class Variable(NamedTuple):
+    """An array and the names of its axes."""
+
+    dims: tuple[str, ...]
+    values: np.ndarray
 
 
 class Entry(NamedTuple):
@@ -105,7 +114,7 @@ def reserved(name: str) -> bool:
     return taken or name.startswith(("train_", "test_")) or name.endswith(tuple(BESIDE))
 
 
-def chosen(wanted: Any) -> tuple[str, ...]:
+def chosen(wanted: object) -> tuple[str, ...]:
     """Names that a user gave as `variables`: one, or several."""
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted) if isinstance(wanted, Iterable) else (wanted,)
     if not names:
@@ -113,10 +122,10 @@ def chosen(wanted: Any) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str):
             raise reject("variables", repr(name), "it must be a name, such as 'train_error'")
-    return names
+    return tuple(map(str, names))
 
 
-def neighbours(name: Any, held: Iterable[str]) -> str:
+def neighbours(name: object, held: Iterable[str]) -> str:
     """What to say of a name that is not held: the one that was perhaps meant, and all there are."""
     names = [n for n in held if not split(n)[1]]
     near = difflib.get_close_matches(str(name), names, n=1)

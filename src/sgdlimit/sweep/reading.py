@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import instance, real, reject, whole
+from ..results.statistics import total_error
 from ..results.variables import AXES, SYSTEMATIC, neighbours, split
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def curves(
     if variable not in held:
         raise reject("variable", repr(variable), f"the sweep does not hold it as numbers; {neighbours(variable, held)}")
     value = dataset[variable].astype(float)
-    error = total_error(dataset, variable)
+    error = error_of(dataset, variable)
     further = [str(dim) for dim in value.dims if dim in AXES and dim not in ("time", *UNITS)]
     if further:
         raise reject("variable", variable, f"it has {' and '.join(further)} beside the axes of the sweep; reduce it")
@@ -85,10 +86,10 @@ def curves(
     return value.isel(at), error.isel(at)
 
 
-def total_error(dataset: "xarray.Dataset", variable: str) -> "xarray.DataArray":
-    """Root of the sum of squares of those errors of a variable that the dataset holds."""
+def error_of(dataset: "xarray.Dataset", variable: str) -> "xarray.DataArray":
+    """Those errors of a variable that the dataset holds, added up."""
     parts = [dataset[variable + ending] for ending in ERRORS if variable + ending in dataset]
-    return sum((part.astype(float) ** 2 for part in parts), 0.0 * dataset[variable].astype(float)) ** 0.5
+    return total_error(0.0 * dataset[variable].astype(float), *parts)
 
 
 def _entry(value: "xarray.DataArray", entry: Entry) -> dict[str, int]:

@@ -14,7 +14,7 @@ from ..results.storage import intact, seal
 from ..results.variables import meaning, neighbours
 from .kept import COMPARED
 from .points import Plan, coordinate
-from .reading import total_error
+from .reading import error_of
 from .tasks import Outcome, Task
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Sweep:
         found = self.dataset if kind is None else self[kind]
         if name not in found:
             raise reject("name", repr(name), neighbours(name, [str(n) for n in found.data_vars]), MissingError)
-        return found[name], total_error(found, name)
+        return found[name], error_of(found, name)
 
     @property
     def failed(self) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import numpy as np
 from ..algorithms import Algorithm
 from ..errors import UnreliableWarning
 from ..problem import Problem
+from ..results.statistics import total_error
 from ..simulation import simulate
 from ..solver import solve
 from .scaling import Scaling
@@ -39,7 +40,7 @@ def bias(
         for name in OBSERVED:
             value, error = (float(v.ravel()[-1]) for v in law.curve(name))
             mean, spread = (float(v.ravel()[-1]) for v in runs.curve(name))
-            found[name].append((abs(mean - value) / value, np.hypot(spread, error) / value))
+            found[name].append((abs(mean - value) / value, total_error(spread, error) / value))
     return [
         Scaling(name.replace("_", " "), "d", np.array(dims, dtype=float), *np.array(pairs).T)
         for name, pairs in found.items()

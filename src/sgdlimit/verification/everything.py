@@ -21,8 +21,8 @@ STRONG_TEMPERATURE = 2.0
 ENTRIES = ("gaussian", "rademacher", "sparse")
 
 
-class Size(NamedTuple):
-    """How far the scales reach."""
+class VerificationSize(NamedTuple):
+    """The dimensions, steps and numbers of runs that every theorem is tried at."""
 
     dims: tuple[int, ...]
     trials: tuple[int, ...]
@@ -33,7 +33,7 @@ class Size(NamedTuple):
     bias_trials: tuple[int, ...]
 
 
-FULL = Size(
+FULL = VerificationSize(
     dims=(128, 256, 512, 1024, 2048, 4096, 8192),
     trials=(24, 24, 24, 16, 8, 4, 3),
     strong_dims=(128, 512, 1024),
@@ -42,7 +42,7 @@ FULL = Size(
     bias_dims=(8, 16, 32, 64, 128, 256),
     bias_trials=(3200, 3200, 1600, 800, 400, 200),
 )
-QUICK = Size(
+QUICK = VerificationSize(
     dims=(64, 128, 256, 512),
     trials=(12, 12, 12, 12),
     strong_dims=(128,),
@@ -89,7 +89,7 @@ def ridge() -> Problem:
     return Problem(loss=Square(), labels=Linear(), penalty=Ridge(0.1), sample_ratio=1.0, teacher=Normal(1.0))
 
 
-def verify(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> Verification:
+def verify(size: VerificationSize = FULL, seed: int = 0, progress: bool | None = None) -> Verification:
     """The theorem for SGF and its counterpart for SGD, universality, both discretisation lemmas, and finite-d bias."""
     problem, flow, sgd = logistic(), SGF(TEMPERATURE), SGD(TEMPERATURE, batch_size=2)
     common = {"dims": size.dims, "trials": size.trials, "times": TIMES, "seed": seed, "progress": progress}

@@ -5,7 +5,6 @@ That of the weights with the teacher, and that of the pre-activations of the tra
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
@@ -62,7 +61,6 @@ def distances(
         progress=progress,
     )  # fmt: skip
     rng = np.random.default_rng(seed)
-    step: dict[str, Any] = {"dt": dt} if algorithm.rows is None else {}
     out: dict[str, list[Scaling]] = {}
     found: dict[tuple[str, str], list[np.ndarray]] = {}
     draws = {side: points(law, side) for side in ("theta", "r")}
@@ -77,7 +75,7 @@ def distances(
         for k, kind in enumerate(entries):
             runs = simulate(
                 problem, algorithm, dim=dim, trials=count, times=list(times), snapshots=list(times), entries=kind,
-                test_samples=1, seed=seed + 1 + k, progress=progress, **step,
+                test_samples=1, seed=seed + 1 + k, progress=progress, dt=dt if algorithm.rows is None else None,
             )  # fmt: skip
             for side in draws:
                 clouds = [points(runs, side, trial) for trial in range(count)]

@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Power(NamedTuple):
-    """value ≈ prefactor · scale^exponent."""
+    """A fitted power law, value ≈ prefactor · scale^exponent."""
 
     exponent: float
     error: float
@@ -40,12 +40,10 @@ class Scaling:
         if len(x) < 2:
             return Power(np.nan, np.inf, np.nan)
         spread = np.maximum(self.error[keep] / self.value[keep], 1e-3)  # no point rules alone
-        design = np.stack([np.ones_like(x), x], axis=1) / spread[:, None]
-        covariance = np.linalg.inv(design.T @ design)
-        solution = covariance @ design.T @ (y / spread)
-        left = np.sum((design @ solution - y / spread) ** 2)
+        (slope, level), covariance = np.polyfit(x, y, 1, w=1 / spread, cov="unscaled")
+        left = np.sum(((slope * x + level - y) / spread) ** 2)
         widening = max(1.0, left / max(len(x) - 2, 1))
-        return Power(float(solution[1]), float(np.sqrt(covariance[1, 1] * widening)), float(np.exp(solution[0])))
+        return Power(float(slope), float(np.sqrt(covariance[0, 0] * widening)), float(np.exp(level)))
 
     @property
     def falls(self) -> bool:

@@ -22,35 +22,47 @@ from ..solver import solve
 from .scaling import Scaling
 from .transport import between_moments
 
+Paths = tuple[jax.Array, ...]
+Carry = tuple[jax.Array, Paths, Paths, Paths]
+
 
 @partial(jax.jit, static_argnames=("dim", "samples", "steps", "strides"))
-def _strong(problem: Problem, tau: Any, t_max: Any, dim: int, samples: int, steps: int, strides: Any, key: Any) -> Any:
+def _strong(
+    problem: Problem,
+    tau: float,
+    t_max: float,
+    dim: int,
+    samples: int,
+    steps: int,
+    strides: tuple[int, ...],
+    key: jax.Array,
+) -> jax.Array:
     """sup_t |θ − θ_γ|²/d and sup_t |r − r_γ|²/n for every stride, on one Brownian path; t on the coarse grid."""
     data_key, path_key = jax.random.split(key)
     trial, start = build(problem, GaussianEntries(), dim, samples, 1, data_key)
     data, fine = trial.data, t_max / steps
     delta = samples / dim
 
-    def step(theta: Any, t: Any, dt: Any, walk: Any) -> Any:
+    def step(theta: jax.Array, t: jax.Array, dt: float, walk: jax.Array) -> jax.Array:
         """`eq:sgf_disc` with the Brownian increment given."""
         ell = forces(problem, t, data.X @ theta, data)
         Z = dt + jnp.sqrt(tau * delta) * walk
         return theta - dt * drifts(problem, t, theta) - gather(data.X, Z[:, None] * ell) / delta
 
-    def one(i: Any, carry: Any) -> Any:
+    def one(i: jax.Array, carry: Carry) -> Carry:
         theta, coarse, walks, sup = carry
         walk = jnp.sqrt(fine) * jax.random.normal(jax.random.fold_in(path_key, i), (samples,))
         theta = step(theta, i * fine, fine, walk)
         out = []
         for stride, path, total, worst in zip(strides, coarse, walks, sup, strict=True):
 
-            def close(total: Any, path: Any, worst: Any, stride: int = stride) -> Any:
+            def close(total: jax.Array, path: jax.Array, worst: jax.Array, stride: int = stride) -> Paths:
                 moved = step(path, (i + 1 - stride) * fine, stride * fine, total)
                 gap = moved - theta
                 here = jnp.stack([jnp.sum(gap**2) / dim, jnp.sum((data.X @ gap) ** 2) / samples])
                 return jnp.zeros_like(total), moved, jnp.maximum(worst, here)
 
-            def wait(total: Any, path: Any, worst: Any) -> Any:
+            def wait(total: jax.Array, path: jax.Array, worst: jax.Array) -> Paths:
                 return total, path, worst
 
             out.append(jax.lax.cond((i + 1) % stride == 0, close, wait, total + walk, path, worst))
