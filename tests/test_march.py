@@ -20,7 +20,7 @@ from sgdlimit.dmft.integrator import Explicit, Implicit
 from sgdlimit.dmft.memory import Dense, Moments
 from sgdlimit.dmft.system import groups_of
 from sgdlimit.dmft.tangents import Tangents
-from sgdlimit.limits.spectrum import marchenko_pastur
+from sgdlimit.exact.spectrum import marchenko_pastur
 from sgdlimit.problem import fields
 
 

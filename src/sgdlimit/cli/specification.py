@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import describe
 from ..errors import flag, real, reject, whole
-from ..limits.least_squares import covers
+from ..exact.least_squares import covers
 from ..problem import Problem
 from ..results.checks import oddities
 from ..results.files import source
@@ -62,7 +62,7 @@ def keys(function: Callable[..., Any]) -> tuple[str, ...]:
 def theories() -> dict[str, Callable[..., Any]]:
     """What `solve` chooses from."""
     from ..dmft import solve
-    from ..limits import least_squares, online
+    from ..exact import least_squares, online
 
     return {"dmft": solve, "least-squares": least_squares, "online": online}
 

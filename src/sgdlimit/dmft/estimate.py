@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._together import identity_of, shared, values_of
-from ..limits.averages import Nodes, make_nodes, observe, quickly
+from ..measure.averages import Nodes, make_nodes, observe, quickly
 from ..problem.observables import error_kind
 from ..problem.shift import place
 from ..results import Variable, metrics, statistics

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from .._together import check
-from ..limits.stability import BOUND
+from ..exact.stability import BOUND
 from ..progress import Progress
 from ..results.checkpoint import Checkpoint
 from . import march

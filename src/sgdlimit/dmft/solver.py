@@ -25,8 +25,9 @@ from ..errors import (
     seed_number,
     whole,
 )
-from ..limits.curvature import knots_of, moving_of, stiff_words
-from ..limits.stability import divergence_words, largest_stable
+from ..exact.stability import divergence_words, largest_stable
+from ..measure.curvature import stiff_words
+from ..measure.pace import knots_of, moving_of
 from ..problem import DataLaw, Law, Problem, fields
 from ..problem.data import tested, warn_of_rank
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails

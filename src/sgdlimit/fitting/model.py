@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import chdtrc, ndtr
 
 from ..errors import UnreliableWarning, reject
-from ..limits.on_data import check_scale, read_data
+from ..own_data import check_scale, read_data
 from ..problem import (
     ByClass,
     Exponential,

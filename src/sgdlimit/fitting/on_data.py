@@ -7,7 +7,7 @@ from .._vocabulary import elsewhere, words
 from ..algorithms import Algorithm
 from ..dmft import solve
 from ..errors import Interrupted
-from ..limits.on_data import as_matrix
+from ..own_data import as_matrix
 from ..results import Solution
 from ..results.quality import Quality
 from .assumptions import heat

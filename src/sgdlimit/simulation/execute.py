@@ -17,8 +17,8 @@ from .._machine import memory
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, Interrupted, reject, whole
 from ..errors import precision as single_or_double
-from ..limits.curvature import stiff_words
-from ..limits.stability import divergence_words, largest_stable
+from ..exact.stability import divergence_words, largest_stable
+from ..measure.curvature import stiff_words
 from ..problem import Problem
 from ..progress import Progress
 from ..results import Runs, Variable

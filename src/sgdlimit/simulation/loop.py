@@ -15,7 +15,7 @@ import numpy as np
 from ..algorithms import Algorithm
 from ..algorithms.base import FreshData, StoredData
 from ..algorithms.minibatch import FLOYD_LIMIT
-from ..limits.stability import BOUND
+from ..exact.stability import BOUND
 from ..results.variables import COMPARABLE
 from .trial import Trial, observe, snapshot
 

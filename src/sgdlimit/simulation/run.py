@@ -12,8 +12,9 @@ from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData, check_share, require
 from ..errors import real, reject, seed_number, whole
-from ..limits.curvature import COUNT, Curvature, curvature, moving_of, start_samples
-from ..limits.on_data import read_data, signs
+from ..measure.curvature import COUNT, Curvature, curvature, start_samples
+from ..measure.pace import moving_of
+from ..own_data import read_data, signs
 from ..problem import DataLaw, Labels, NoPenalty, Point, Problem, Square
 from ..problem.data import tested, warn_of_rank
 from ..problem.entries import resolve as resolve_entries

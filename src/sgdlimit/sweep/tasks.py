@@ -43,7 +43,7 @@ LETTERS = 32
 def function(kind: str) -> Callable[..., Result]:
     """The function that computes a kind."""
     from ..dmft import solve
-    from ..limits import least_squares, online
+    from ..exact import least_squares, online
     from ..simulation import simulate
 
     known: dict[str, Callable[..., Result]] = {

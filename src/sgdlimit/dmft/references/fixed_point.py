@@ -22,7 +22,7 @@ from ..._cache import keep_programs
 from ..._linalg import power, root
 from ...algorithms import Algorithm
 from ...errors import DivergenceWarning, real, reject, whole
-from ...limits.averages import make_nodes, observe
+from ...measure.averages import make_nodes, observe
 from ...problem import Iid, Problem, fields, observables
 from ...progress import Progress
 from ...results import Solution, Variable, statistics

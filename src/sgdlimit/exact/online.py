@@ -19,6 +19,8 @@ from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, UnreliableWarning, real, reject, seed_number, whole
+from ..measure.averages import Nodes, make_nodes, observe
+from ..measure.pace import heat_of, knots_of, moving_of
 from ..problem import Problem, fields, observables
 from ..problem.jumps import force_jumps
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
@@ -29,9 +31,6 @@ from ..results import metrics as own
 from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
 from ..results.variables import dims, ordered
-from .averages import Nodes, make_nodes, observe
-from .curvature import knots_of, moving_of
-from .flow import heat_of
 from .moments import Groups, Moments, Weights, march_moments
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable

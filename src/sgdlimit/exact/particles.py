@@ -11,12 +11,12 @@ import numpy as np
 from .._linalg import match, root
 from ..algorithms import Algorithm
 from ..errors import reject
+from ..measure.averages import PER_REPLICA, Nodes, force_moments, pull_of
+from ..measure.pace import moving_of
 from ..problem import Iid, Problem, Table, fields
 from ..problem.schedules import factors
 from ..problem.shift import place
 from ..progress import Progress
-from .averages import PER_REPLICA, Nodes, force_moments, pull_of
-from .curvature import moving_of
 from .stability import BOUND
 
 MOST_STEPS = 10**6

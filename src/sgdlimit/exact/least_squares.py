@@ -9,13 +9,14 @@ from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
 from ..errors import InputError, flag, reject
+from ..measure.pace import moving
 from ..problem import Iid, Linear, Mixture, Noise, Problem, Square
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
 from . import volterra
-from .flow import Asked, Found, found, moving, shrink
+from .flow import Asked, Found, found, shrink
 from .spectrum import Measure, marchenko_pastur
 from .stability import largest_stable, ridge_of, verdict
 from .structured import on_groups

@@ -1,16 +1,12 @@
-"""Gradient flow on a quadratic: how a mode of eigenvalue x relaxes, and the clock it does so by."""
+"""Gradient flow on a quadratic: how a mode of eigenvalue x relaxes, and the curves and kernels that follow."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._tree import tree
-from ..algorithms import Algorithm
-from ..problem import Constant, Problem
-from ..problem.schedules import ScheduleLike, course, factors
+from ..measure.pace import Moving
+from ..problem import Problem
 from .volterra import Curve
 
 
@@ -24,56 +20,6 @@ def shrink(x: np.ndarray, ridge: float, u: Any) -> np.ndarray:
         out=np.broadcast_to(np.asarray(u)[..., None], product.shape).astype(float),
         where=total > 0,
     )
-
-
-@final
-@tree
-@dataclass(frozen=True)
-class Heat(ScheduleLike):
-    """τ(t)/τ = B/B(t)."""
-
-    algorithm: Algorithm
-
-    @property
-    def breaks(self) -> Any:
-        """Those of the share."""
-        return getattr(self.algorithm.batch_share, "breaks", ())
-
-    def __call__(self, t: Any) -> Any:
-        """1 over the share of the batch in use, in whole samples."""
-        return 1 / self.algorithm.portion(t)
-
-
-def heat_of(algorithm: Algorithm) -> list[tuple[str, ScheduleLike]]:
-    """By argument what of an algorithm changes in time: its temperature, where the batch does."""
-    return [(f"{type(algorithm).__name__}.batch_share", Heat(algorithm))] if algorithm.scheduled else []
-
-
-class Moving(NamedTuple):
-    """What changes in time, as functions of arrays of times; None for 1."""
-
-    speed: Callable[[np.ndarray], np.ndarray] | None
-    """s(t)."""
-    heat: Callable[[np.ndarray], np.ndarray] | None
-    """τ(t)/τ."""
-    knots: np.ndarray
-    """Times at which either changes."""
-    longest: float
-    """∫|s|: the largest time of the flow."""
-
-
-def moving(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Moving:
-    """A schedule and the temperature of an algorithm up to t_max."""
-    speed = heat = None
-    knots, longest = [np.zeros(0)], t_max
-    if not isinstance(schedule, Constant):
-        t, s, _ = seen = course("schedule", schedule, t_max)
-        speed, longest = partial(factors, "schedule", schedule), float(np.trapezoid(np.abs(s), t))
-        knots.append(seen.knots())
-    for name, own in heat_of(algorithm):
-        heat = partial(factors, name, own)
-        knots.append(course(name, own, t_max).knots())
-    return Moving(speed, heat, np.unique(np.concatenate(knots)), longest)
 
 
 class Asked(NamedTuple):

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..measure.curvature import edge
 from ..problem import Table
-from .curvature import edge
 
 DEGREE = 32
 """Nodes between two cuts: e^{−xt} on [a, 4a] errs by 3⁻³², at any t."""

@@ -6,19 +6,18 @@ integration by parts E[ℓ w]/E[w²]. At the start w may be zero for all samples
 mean force over an interval as long as pre-activations will reach, less the integral of the slopes that autodiff sees.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._together import mapped, meet, shapes_of, unjitted
-from .._tree import tree
-from ..problem import Constant, Mixture, Problem, VectorField, fields
+from ..problem import Mixture, Problem, fields
 from ..problem.data import Iid, Table
 from ..problem.problem import draws_at_start
-from ..problem.schedules import ScheduleLike, course
+from ..problem.schedules import course
+from .pace import moving_of
 
 COUNT = 1024
 """Samples whose slopes at the start are looked at."""
@@ -30,10 +29,6 @@ a hinge, at y r = 1, lies on their ends."""
 CELLS = 64
 NEGLIGIBLE = 0.05
 """What autodiff does not see counts from this share on of what it sees: less may be an error of the integral."""
-
-
-PROBES, SUMS = 8, 2
-"""States at which a field is looked at along time, and random sums of its values there."""
 
 
 class Curvature(NamedTuple):
@@ -105,59 +100,6 @@ def _all_slopes(asked: list[Any]) -> list[Any]:
     if len(asked) > 1:
         return mapped(unjitted(_slopes), asked)
     return [tuple(np.asarray(part) for part in _slopes(*asked[0]))]
-
-
-def knots_of(moving: list[tuple[str, ScheduleLike]], t_max: float) -> np.ndarray:
-    """Times up to t_max between which nothing of what moves changes by much."""
-    return np.unique(np.concatenate([np.zeros(0), *(course(*item, t_max).knots() for item in moving)]))
-
-
-@final
-@tree
-@dataclass(frozen=True)
-class Probe(ScheduleLike):
-    """A field along the time that it takes itself: a random sum of its values at fixed states."""
-
-    field: VectorField
-    states: tuple[Any, ...]
-    """(r, r*, z) of a loss, (θ,) of a penalty, each (PROBES, …)."""
-    weights: Any
-    """(PROBES, m)."""
-
-    @property
-    def breaks(self) -> Any:
-        """Those that the field names."""
-        return self.field.breaks
-
-    def __call__(self, t: Any) -> Any:
-        """Σ weights · field, over the root of their number."""
-        seen = jax.vmap(lambda *state: jnp.ravel(self.field.at(t, *map(_as_user, state))))(*self.states)
-        return jnp.sum(self.weights * seen) / np.sqrt(PROBES)
-
-
-def _as_user(v: Any) -> Any:
-    """A vector as `fields` shows it to the user; z is a number."""
-    return fields.as_user(v) if jnp.ndim(v) else v
-
-
-def moving_of(problem: Problem) -> list[tuple[str, ScheduleLike]]:
-    """By argument what of a problem changes in time: its schedule, and fields that take the time themselves.
-
-    A field is looked at where weights start, and a unit of length around it, since it may vanish at the start.
-    """
-    out: list[tuple[str, ScheduleLike]] = []
-    if not isinstance(problem.schedule, Constant):
-        out.append(("schedule", problem.schedule))
-    timed = [name for name in ("loss", "penalty") if getattr(getattr(problem, name), "timed", False)]
-    if timed:
-        m, rng = problem.width, np.random.default_rng(0)
-        w, z = draws_at_start(problem, PROBES)
-        r = w[:, :m] + rng.standard_normal((PROBES, m)) * np.linspace(0.0, 1.0, PROBES)[:, None]
-        states = {"loss": (r, w[:, m:], z), "penalty": (r,)}
-        for name in timed:
-            for _ in range(SUMS):
-                out.append((name, Probe(getattr(problem, name), states[name], rng.standard_normal((PROBES, m)))))
-    return out
 
 
 IID = Iid().table()

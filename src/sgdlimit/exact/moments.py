@@ -8,10 +8,10 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import reject
+from ..measure.averages import PER_REPLICA, Nodes, force_moments, pull_of
 from ..problem import Iid, Problem, fields
 from ..problem.shift import place
 from ..progress import Progress
-from .averages import PER_REPLICA, Nodes, force_moments, pull_of
 from .stability import BOUND
 
 MOST_STEPS = 50_000
