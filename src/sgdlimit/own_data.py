@@ -1,8 +1,9 @@
 """The user's own matrix and labels: read from whatever holds them, checked, and never changed."""
 
-from typing import Any
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .errors import flag, reject
 
@@ -12,16 +13,37 @@ LARGEST_ROW = 25.0
 """A row whose squared norm exceeds the mean by this factor would dominate the noise, which the theory averages."""
 
 
-def as_matrix(argument: str, X: Any) -> np.ndarray:
-    """A float64 matrix from numpy, pandas, scipy.sparse, or anything with an array interface."""
-    if hasattr(X, "toarray"):
-        X = X.toarray()
+class Sparse(Protocol):
+    """A matrix of scipy.sparse, or any other that becomes an array when asked."""
+
+    def toarray(self) -> np.ndarray:
+        """All entries, zeros included."""
+        ...
+
+
+Matrix = ArrayLike | Sparse
+"""What a user's matrix may be: of numpy, pandas or scipy.sparse, lists, or anything with an array interface."""
+
+
+class OwnData(NamedTuple):
+    """The user's training set and, if there is one, test set: (n, d) and (n,) of finite numbers in double precision."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray | None
+    y_test: np.ndarray | None
+
+
+def _numbers(argument: str, given: object, remedy: str = "") -> np.ndarray:
     try:
-        matrix = np.asarray(X, dtype=np.float64)
+        return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise reject(
-            argument, type(X).__name__, f"it must hold numbers only ({error}); encode categories first"
-        ) from None
+        raise reject(argument, type(given).__name__, f"it must hold numbers only ({error}){remedy}") from None
+
+
+def as_matrix(argument: str, X: Matrix) -> np.ndarray:
+    """A float64 matrix of finite numbers, at least one row and one column; refused by name where it is none."""
+    matrix = _numbers(argument, getattr(X, "toarray", lambda: X)(), "; encode categories first")
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise reject(argument, f"shape {matrix.shape}", "it must be a matrix: one row a sample, one column a feature")
     if not np.all(np.isfinite(matrix)):
@@ -29,12 +51,9 @@ def as_matrix(argument: str, X: Any) -> np.ndarray:
     return matrix
 
 
-def as_targets(argument: str, y: Any, rows: int) -> np.ndarray:
-    """A float64 vector with one entry a row."""
-    try:
-        vector = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise reject(argument, type(y).__name__, f"it must hold numbers only ({error})") from None
+def as_targets(argument: str, y: ArrayLike, rows: int) -> np.ndarray:
+    """A float64 vector of finite numbers with one entry a row; a matrix of one column counts as one."""
+    vector = _numbers(argument, y)
     if vector.ndim == 2 and vector.shape[1] == 1:
         vector = vector[:, 0]
     if vector.shape != (rows,):
@@ -45,7 +64,7 @@ def as_targets(argument: str, y: Any, rows: int) -> np.ndarray:
 
 
 def check_scale(X: np.ndarray) -> None:
-    """Rows of norm about 1, none that dominates."""
+    """Refuse a matrix whose rows are not of norm about 1, or one of whose rows dominates."""
     squares = np.sum(X**2, axis=1)
     mean = float(squares.mean())
     remedy = "divide X by np.sqrt(np.mean(np.sum(X**2, axis=1)))"
@@ -61,22 +80,22 @@ def check_scale(X: np.ndarray) -> None:
         )
 
 
-def read_data(X: Any, y: Any, X_test: Any, y_test: Any) -> tuple[np.ndarray, np.ndarray, Any, Any]:
-    """The user's training and test arrays, checked; `None, None` where there is no test set."""
-    X = as_matrix("X", X)
-    y = as_targets("y", y, len(X))
-    if (X_test is None) != (y_test is None):
+def read_data(X: Matrix, y: ArrayLike, X_test: Matrix | None, y_test: ArrayLike | None) -> OwnData:
+    """The user's arrays, checked one by one and against each other."""
+    matrix = as_matrix("X", X)
+    targets = as_targets("y", y, len(matrix))
+    if X_test is None and y_test is None:
+        return OwnData(matrix, targets, None, None)
+    if X_test is None or y_test is None:
         raise reject("X_test", "only one of X_test and y_test", "give both or neither")
-    if X_test is None:
-        return X, y, None, None
-    X_test = as_matrix("X_test", X_test)
-    if X_test.shape[1] != X.shape[1]:
-        raise reject("X_test", f"{X_test.shape[1]} columns", f"X has {X.shape[1]}")
-    return X, y, X_test, as_targets("y_test", y_test, len(X_test))
+    tests = as_matrix("X_test", X_test)
+    if tests.shape[1] != matrix.shape[1]:
+        raise reject("X_test", f"{tests.shape[1]} columns", f"X has {matrix.shape[1]}")
+    return OwnData(matrix, targets, tests, as_targets("y_test", y_test, len(tests)))
 
 
 def signs(y: np.ndarray, binary: bool | None) -> bool:
-    """Whether labels are ±1: as the user says, or found out."""
+    """Whether labels are ±1: as the user says, which is checked, or found out where they do not say."""
     alike = bool(np.all(np.abs(y) == 1))
     if binary is None:
         return alike

@@ -1,25 +1,26 @@
 """Ridge regression in the limit (`prop:dmft_ridge`; λ = 0: `prop:dmft_linear`): Volterra equations on `eq:mp_law`."""
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .. import grid
 from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
 from ..errors import InputError, flag, reject
-from ..measure.pace import moving
+from ..measure.pace import pace_of
 from ..problem import Iid, Linear, Mixture, Noise, Problem, Square
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
 from . import volterra
-from .flow import Asked, Found, found, shrink
-from .spectrum import Measure, marchenko_pastur
+from .flow import Modes, shrink
+from .grouped import Grouped, grouped
+from .spectrum import marchenko_pastur
 from .stability import largest_stable, ridge_of, verdict
-from .structured import on_groups
 
 
 def ridge_strength(problem: Problem) -> float:
@@ -72,7 +73,7 @@ def least_squares(
     algorithm: Algorithm,
     t_max: float | None = None,
     *,
-    times: Any = None,
+    times: ArrayLike | None = None,
     kernels: bool = False,
     progress: bool | None = None,
 ) -> Solution:
@@ -86,17 +87,25 @@ def least_squares(
     t = grid.resolve(t_max, times)
     check_share(algorithm, t)
     flag("kernels", kernels)
-    asked = Asked(problem, ridge, tau, t, moving(problem.schedule, algorithm, float(t[-1])), kernels)
-    solved = (_on_iid if isinstance(problem.data, Iid) else on_groups)(asked, progress)
-    values, train = solved.values, solved.values["train_error"]
-    coords = {"time": t, "student": np.arange(1), "student_": np.arange(1)}
-    if problem.k:
-        coords["teacher"] = np.arange(problem.k)
-    if kernels:
-        coords["earlier"] = t
+    pace, table, delta = pace_of(problem.schedule, algorithm, float(t[-1])), problem.data.table(), problem.sample_ratio
+    if isinstance(problem.data, Iid):
+        one = marchenko_pastur(delta, pace.longest)
+        rule = Grouped(one.nodes, one.weights[None])
+    else:
+        rule = grouped(table, delta, pace.longest)
+    start = _moments(problem)
+    modes = Modes(
+        rule, table.variance, ridge, float(delta), np.einsum("qab,qn->abn", start.pair, rule.parts), start.noise
+    )
+    if tau == 0 and pace.speed is None:  # no noise to remember
+        curve = volterra.Curve(modes.train(t), np.zeros((len(t), len(rule.nodes))), t)
+    else:
+        kernel = 2 * (rule.nodes + ridge), rule.weights * rule.nodes**2
+        with Progress("least squares", 1.0, progress) as bar:
+            curve = volterra.solve(modes.train, *kernel, tau, t, pace, bar.advance)
+    values = _values(problem, modes, start, curve, kernels, pace.at(t))
     limit = largest_stable(problem, algorithm=algorithm)
-    keep, status, message = verdict(train, t, tau, limit, frames=4)
-    variables, coords = _cut({name: Variable(dims(name), values[name]) for name in ordered(values)}, coords, keep)
+    keep, status, message = verdict(curve.train, t, tau, limit, frames=4)
     about = provenance(
         "least squares (Volterra)",
         problem,
@@ -104,79 +113,65 @@ def least_squares(
         options={"t_max": float(t[-1]), "kernels": kernels},
         status=status,
         message=message,
-        diagnostics={"stable_temperature": limit, "quadrature_nodes": solved.nodes},
+        diagnostics={"stable_temperature": limit, "quadrature_nodes": len(rule.nodes)},
     )
-    return Solution(variables, coords, about)
+    return Solution(*labelled(values, t[:keep]), about)
 
 
-def _on_iid(asked: Asked, progress: bool | None) -> Found:
-    """Curves on iid entries: one spectrum for all coordinates."""
-    problem, ridge, tau, t, (speed, heat, knots, longest), _ = asked
-    delta = problem.sample_ratio
-    mu = marchenko_pastur(delta, longest)
-    x = mu.nodes
-    gram, noise = _moments(problem)
-    start2, mixed, teacher2 = gram[0, 0], gram[0, 1], gram[1, 1]
+class _Moments(NamedTuple):
+    """What least squares knows of the weights, group by group, and of the noise."""
 
-    def filters(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """θ = keep·θ⁰ + (1 − left)·θ* + …: what is left of start and teacher, and the noise filter."""
-        s = shrink(x, ridge, u)
-        return np.exp(-np.multiply.outer(u, x + ridge)), 1 - x * s, s
-
-    def spread(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Noiseless part of E(θ−θ*)(θ'−θ*) (`lem:dmft_ridge_solution`)."""
-        (keep, left, s), (keep_, left_, s_) = filters(u), filters(v)
-        signal = start2 * keep * keep_ - mixed * (keep * left_ + left * keep_) + teacher2 * left * left_
-        return (signal + noise / delta * x * s * s_) @ mu.weights
-
-    def source(u: np.ndarray) -> np.ndarray:
-        """train₀ (`eq:dmft_ridge_train0`); δ = ∞ leaves σ² whole."""
-        keep, left, _ = filters(u)
-        signal = start2 * keep**2 - 2 * mixed * keep * left + teacher2 * left**2
-        unfitted = noise / delta * left**2
-        return (x * signal + unfitted) @ mu.weights + noise * (1 - 1 / delta)
-
-    with Progress("least squares", 1.0, progress) as bar:
-        curve = volterra.solve(source, 2 * (x + ridge), mu.weights * x**2, tau, t, speed, bar.advance, heat, knots)
-    u = curve.flow_time
-    excess = spread(u, u) + curve.memory @ (mu.weights * x)  # E(θ−θ*)²: `eq:dmft_ridge_test0` + τ H₁∗train
-    toward, overlap = _overlaps(problem, mu, ridge, u)
-    test = excess + noise
-    norm = excess + 2 * toward - teacher2
-    return found(asked, curve, mu, test, norm, overlap, toward, teacher2, spread)
+    pair: np.ndarray
+    """Second moments of (θ⁰, teacher as the labels see it), (g, 2, 2)."""
+    cross: np.ndarray
+    """E[(θ⁰, teacher seen) θ*], (g, 2, k)."""
+    noise: float
+    """Variance of the label that no θ explains: E z², and the unseen part of the teacher."""
 
 
-def _moments(problem: Problem) -> tuple[np.ndarray, float]:
-    """Second moments of (θ⁰, teacher as the labels see it), and E z²."""
-    gram = problem.gram()
+def _moments(problem: Problem) -> _Moments:
+    table = problem.data.table()
     seen = np.zeros((2, 1 + problem.k))
     seen[0, 0] = 1
     if isinstance(problem.labels, Linear):
         seen[1, 1:] = 1
-    return seen @ gram @ seen.T, float(problem.noise_law.moments(1)[1][0, 0])
+    gram = table.moments(problem.gram(), 1)
+    unseen = table.unseen * float((seen @ problem.gram() @ seen.T)[1, 1])
+    noise = float(problem.noise_law.moments(1)[1][0, 0]) + unseen
+    return _Moments(seen @ gram @ seen.T, (seen @ gram)[:, :, 1:], noise)
 
 
-def _overlaps(problem: Problem, mu: Measure, ridge: float, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """E[θ·(teacher seen by the labels)] and E[θ θ*_b] for each teacher unit."""
-    gram = problem.gram()
-    fitted = (mu.nodes * shrink(mu.nodes, ridge, u)) @ mu.weights
-    kept = np.exp(-np.multiply.outer(u, mu.nodes + ridge)) @ mu.weights
-    seen = np.ones(problem.k) if isinstance(problem.labels, Linear) else np.zeros(problem.k)
-    each = np.multiply.outer(fitted, seen @ gram[1:, 1:]) + np.multiply.outer(kept, gram[0, 1:])
-    return each @ seen, each
+def _values(
+    problem: Problem, modes: Modes, start: _Moments, curve: volterra.Curve, kernels: bool, pace: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Every variable by name, from the training error and the memory of the noise."""
+    x, weights, u = modes.rule.nodes, modes.rule.weights, curve.flow_time
+    test = modes.test(u) + curve.memory @ (modes.fresh * x)
+    # E[θ θ*ᵀ]: keep·θ⁰ + (1 − left)·teacher, group by group.
+    kept, fitted = modes.keep(u) @ modes.rule.parts.T, (x * shrink(x, modes.ridge, u)) @ modes.rule.parts.T
+    toward = kept @ start.pair[:, 0, 1] + fitted @ start.pair[:, 1, 1]
+    teacher2 = float(problem.data.table().share @ start.pair[:, 1, 1])
+    norm = modes.spread(u, u) + curve.memory @ (weights * x) + 2 * toward - teacher2
+    values = {
+        "train_loss": curve.train / 2,
+        "test_loss": test / 2,
+        "train_error": curve.train,
+        "test_error": test,
+        "norm": norm[:, None, None],
+    }
+    if problem.k:
+        values["overlap"] = (kept @ start.cross[:, 0] + fitted @ start.cross[:, 1])[:, None, :]
+    return values | (modes.two_time(curve, pace, toward, teacher2) if kernels else {})
 
 
-def _cut(
-    variables: dict[str, Variable], coords: dict[str, Any], keep: int
-) -> tuple[dict[str, Variable], dict[str, Any]]:
-    """Only the times before the divergence."""
-
-    def cut(variable: Variable) -> Variable:
-        values = variable.values
-        for axis, dim in enumerate(variable.dims):
-            if dim in ("time", "earlier"):
-                values = np.take(values, np.arange(keep), axis=axis)
-        return Variable(variable.dims, values)
-
-    shorter = {name: value[:keep] if name in ("time", "earlier") else value for name, value in coords.items()}
-    return {name: cut(v) for name, v in variables.items()}, shorter
+def labelled(values: dict[str, np.ndarray], t: np.ndarray) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
+    """Variables and coordinates of a result, at these first of the times that were computed."""
+    variables: dict[str, Variable] = {}
+    coords = {"time": t, "student": np.arange(1), "student_": np.arange(1)}
+    for name in ordered(values):
+        both = "earlier" in dims(name)
+        variables[name] = Variable(dims(name), values[name][: len(t), : len(t)] if both else values[name][: len(t)])
+        coords |= {"earlier": t} if both else {}
+    if "overlap" in values:
+        coords["teacher"] = np.arange(values["overlap"].shape[2])
+    return variables, coords

@@ -95,28 +95,31 @@ def heat_of(algorithm: Algorithm) -> list[tuple[str, ScheduleLike]]:
     return [(f"{type(algorithm).__name__}.batch_share", Heat(algorithm))] if algorithm.scheduled else []
 
 
-class Moving(NamedTuple):
-    """What changes in time, as functions of arrays of times; None for 1."""
+class Pace(NamedTuple):
+    """What changes in time for least squares, as functions of arrays of times."""
 
-    speed: Callable[[np.ndarray], np.ndarray] | None
-    """s(t)."""
-    heat: Callable[[np.ndarray], np.ndarray] | None
+    speed: Callable[[np.ndarray], np.ndarray] | None = None
+    """s(t); None where neither it nor the temperature changes."""
+    heat: Callable[[np.ndarray], np.ndarray] = np.ones_like
     """τ(t)/τ."""
-    knots: np.ndarray
+    knots: np.ndarray = np.zeros(0)
     """Times at which either changes."""
-    longest: float
+    longest: float = 0.0
     """∫|s|: the largest time of the flow."""
 
+    def at(self, t: np.ndarray) -> np.ndarray:
+        """The factor s(t) of the schedule."""
+        return np.ones(len(t)) if self.speed is None else np.asarray(self.speed(t), dtype=np.float64)
 
-def moving(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Moving:
-    """A schedule and the temperature of an algorithm up to t_max."""
-    speed = heat = None
-    knots, longest = [np.zeros(0)], t_max
+
+def pace_of(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Pace:
+    """The pace that a schedule and an algorithm have together up to t_max."""
+    speed, heat, knots, longest = None, np.ones_like, [np.zeros(0)], t_max
+    for name, own in heat_of(algorithm):
+        speed, heat = np.ones_like, partial(factors, name, own)
+        knots.append(course(name, own, t_max).knots())
     if not isinstance(schedule, Constant):
         t, s, _ = seen = course("schedule", schedule, t_max)
         speed, longest = partial(factors, "schedule", schedule), float(np.trapezoid(np.abs(s), t))
         knots.append(seen.knots())
-    for name, own in heat_of(algorithm):
-        heat = partial(factors, name, own)
-        knots.append(course(name, own, t_max).knots())
-    return Moving(speed, heat, np.unique(np.concatenate(knots)), longest)
+    return Pace(speed, heat, np.unique(np.concatenate(knots)), longest)
