@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,11 @@ from ..algorithms import Algorithm
 from ..errors import reject
 from ..measure.averages import PER_REPLICA, Nodes, force_moments, pull_of
 from ..measure.pace import moving_of
-from ..problem import Iid, Problem, Table, fields
+from ..problem import Problem, fields
 from ..problem.schedules import factors
 from ..problem.shift import place
 from ..progress import Progress
+from .moments import Path, WeightMoments
 from .stability import BOUND
 
 MOST_STEPS = 10**6
@@ -28,94 +29,87 @@ AT_ONCE = 64
 
 
 class Coordinates(NamedTuple):
-    """What groups of coordinates make of each particle."""
+    """What each particle stands for, all (particles, 1)."""
 
-    weight: Any
-    """(particles,): p_q s_q over the particles of its group."""
-    variance: Any
-    """(particles,): s_q."""
-    share: Any
-    """(particles,): p_q over the particles of its group."""
+    variance: np.ndarray
+    """s of its group."""
+    share: np.ndarray
+    """p over the particles of its group."""
+
+
+class Replica(NamedTuple):
+    """What a step reads and changes."""
+
+    theta: jax.Array
+    """(particles, m)."""
+    level: jax.Array
+    """β, (m,), or (0,) without intercept."""
+
+
+class Span(NamedTuple):
+    """Which steps are taken: `steps` of size h from t on, each with `stride` of the normals from `first` on.
+
+    Steps twice as large see the same noise.
+    """
+
+    t: float
+    h: float
+    first: int
+    steps: int
+    stride: int
 
 
 @jax.jit
-@partial(jax.vmap, in_axes=(None, None, None, None, PER_REPLICA, 0, 0, 0, None, None, None, None, None, 0))
+@partial(jax.vmap, in_axes=(None, None, None, PER_REPLICA, 0, 0, 0, None))
 def _advance(
     problem: Problem,
-    tau: Any,
-    scheduled: Algorithm | None,
-    coordinates: Coordinates | None,
+    algorithm: Algorithm,
+    coordinates: Coordinates,
     nodes: Nodes,
-    theta: Any,
-    level: Any,
-    theta_star: Any,
-    t: Any,
-    h: Any,
-    first: Any,
-    steps: Any,
-    stride: Any,
-    key: Any,
-) -> tuple[Any, Any]:
-    """`steps` stochastic Heun steps of size h of every replica; the noise is free of θ, so weak order two where h is
-    smooth. A penalty with a proximal step acts before and after, by halves (Strang).
+    theta_star: jax.Array,
+    key: jax.Array,
+    start: Replica,
+    span: Span,
+) -> Replica:
+    """Stochastic Heun steps of every replica; the noise is free of θ, so weak order two where h is smooth.
 
-    Each takes `stride` of the normals from `first` on: steps twice as large see the same noise.
-    `scheduled`: the algorithm, where its temperature changes in time. `coordinates`: None where all are alike.
+    A penalty with a proximal step acts before and after, by halves (Strang).
     """
-    m = theta.shape[1]
+    variance, share = coordinates
+    splits, h = problem.penalty.prox is not None, span.h
 
-    def seen(x: Any, y: Any) -> Any:
-        """Second moments of pre-activations, from those of weights."""
-        return x.T @ y / len(x) if coordinates is None else x.T @ (coordinates.weight[:, None] * y)
-
-    def pulled(x: Any) -> Any:
-        """What acts through the data is larger where they vary more."""
-        return x if coordinates is None else coordinates.variance[:, None] * x
-
-    def heated(x: Any) -> Any:
-        return x if coordinates is None else jnp.sqrt(coordinates.variance)[:, None] * x
-
-    def overlap(x: Any) -> Any:
-        """C_θ(t,*)."""
-        return x.T @ theta_star / len(x) if coordinates is None else x.T @ (coordinates.share[:, None] * theta_star)
-
-    def drift(s: Any, x: Any, level: Any) -> tuple[Any, Any, Any]:
-        """−(h + Γθ + Γ*θ* + …), h but for a penalty with its own proximal step; C_ℓ τ(t)/τ and dβ/dt."""
-        Q, c, at = seen(x, x), seen(x, theta_star), place(problem, overlap(x), level)
-        moments = force_moments(problem, nodes, s, Q, c, at)
-        square, pushed = moments.square, moments.push
+    def drift(s: jax.Array, x: jax.Array, level: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """−(h + s(Γθ + Γ*θ*) + …), h but for a penalty with its own proximal step; τ(t) C_ℓ and dβ/dt."""
+        Q, c = (x.T @ (share * variance * y) for y in (x, theta_star))
+        moments = force_moments(problem, nodes, s, Q, c, place(problem, x.T @ (share * theta_star), level))
         gamma, both, along = pull_of(nodes, Q, c, moments)
-        pull = pulled((x - theta_star @ along.T) @ gamma.T + theta_star @ both.T)
+        pull = variance * ((x - theta_star @ along.T) @ gamma.T + theta_star @ both.T)
         if not splits:
             pull = pull + jax.vmap(lambda v: fields.drift(problem, s, v))(x)
-        if pushed.means is not None:
-            pull = pull + theta_star @ pushed.means.T
-        if scheduled is not None:
-            square = square / scheduled.portion(s)
-        return -pull, square, pushed.rise(level)
+        if moments.push.means is not None:
+            pull = pull + theta_star @ moments.push.means.T
+        return -pull, algorithm.temperature_at(s) * moments.square, moments.push.rise(level)
 
-    splits = problem.penalty.prox is not None
-
-    def penalised(s: Any, x: Any) -> Any:
+    def penalised(s: jax.Array, x: jax.Array) -> jax.Array:
         """The penalty alone over half a step; for |θ| its proximal step is its flow."""
         return jax.vmap(lambda v: fields.prox(problem, s, h / 2, v))(x) if splits else x
 
-    def step(i: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-        (x, level), s = carry, t + i * h
+    def step(i: jax.Array, carry: Replica) -> Replica:
+        (x, level), s = carry, span.t + i * h
 
-        def add(j: Any, total: Any) -> Any:
-            own = jax.random.fold_in(key, first + i * stride + j)
-            return total + jax.random.normal(own, (len(x), m)) / jnp.sqrt(stride)
+        def add(j: jax.Array, total: jax.Array) -> jax.Array:
+            own = jax.random.fold_in(key, span.first + i * span.stride + j)
+            return total + jax.random.normal(own, x.shape) / jnp.sqrt(span.stride)
 
-        normal = jax.lax.fori_loop(0, stride, add, jnp.zeros((len(x), m)))
+        normal = jnp.sqrt(h * variance) * jax.lax.fori_loop(0, span.stride, add, jnp.zeros(x.shape))
         x = penalised(s, x)
         slope, square, rise = drift(s, x, level)
-        guess = x + h * slope + jnp.sqrt(tau * h) * heated(normal) @ root(square)
+        guess = x + h * slope + normal @ root(square)
         slope_, square_, rise_ = drift(s + h, guess, level + h * rise)
-        x = x + h / 2 * (slope + slope_) + jnp.sqrt(tau * h) * heated(normal) @ root((square + square_) / 2)
-        return penalised(s + h, x), level + h / 2 * (rise + rise_)
+        x = x + h / 2 * (slope + slope_) + normal @ root((square + square_) / 2)
+        return Replica(penalised(s + h, x), level + h / 2 * (rise + rise_))
 
-    return jax.lax.fori_loop(0, steps, step, (theta, level))
+    return jax.lax.fori_loop(0, span.steps, step, start)
 
 
 def march_particles(
@@ -127,80 +121,60 @@ def march_particles(
     particles: int,
     dt: float,
     knots: np.ndarray,
-    weight_key: Any,
-    path_key: Any,
+    weight_key: jax.Array,
+    path_key: jax.Array,
     bar: Progress,
-) -> list[tuple[Any, Any, Any]]:
+) -> list[Path]:
     """C_θ(t,t), C_θ(t,*) and β of every replica at the times reached before the norm passes BOUND.
 
-    Twice: with steps of at most dt, and with steps twice as large and the same noise. Where coordinates come in groups
-    there are `particles` in all, as many in each, and (times, replicas, g, m, ·) of moments.
+    Twice: with steps of at most dt, and with steps twice as large and the same noise. There are `particles` in all, as
+    many in each group of coordinates.
     """
-    m, tau = problem.width, float(algorithm.noise_temperature)
-    scheduled = algorithm if algorithm.scheduled else None
-    gram = jnp.asarray(problem.gram())
-    table = None if isinstance(problem.data, Iid) else problem.data.table()
-    stiff = 1.0 if table is None else max(1.0, float(table.variance.max()))
-    cuts, pairs = _grid(problem, t, dt / stiff, knots)
-    coordinates, groups, each = None, (), particles
-    if table is not None:
-        each = max(particles // len(table.share), FEWEST)
-        parts = (table.share * table.variance / each, table.variance, table.share / each)
-        coordinates = Coordinates(*(np.repeat(part, each) for part in parts))
-        groups = (len(table.share),)
+    m, gram, table = problem.width, jnp.asarray(problem.gram()), problem.data.table()
+    cuts, pairs = _grid(problem, t, dt / max(1.0, float(table.variance.max())), knots)
+    groups = len(table.share)
+    each = max(particles // groups, FEWEST)
+    coordinates = Coordinates(*(np.repeat(part, each)[:, None] for part in (table.variance, table.share / each)))
 
-    def drawn(key: Any) -> Any:
-        return match(jnp.asarray(problem.spread_weights(key, each)), gram)
-
-    def draw(key: Any) -> Any:
-        if table is None:
-            return drawn(key)
-        own = [drawn(one).at[:, m:].multiply(by) for one, by in zip(_keys(key, table), table.factor, strict=True)]
-        return jnp.concatenate(own)
-
-    def moments(x: Any, y: Any) -> Any:
-        x, y = (part.reshape(*part.shape[:1], *groups, each, -1) for part in (x, y))
-        return jnp.einsum("...na,...nb->...ab", x, y) / each
+    def draw(key: jax.Array) -> jax.Array:
+        """(θ⁰, θ*) of all particles, with exact second moments in every group."""
+        own = [match(jnp.asarray(problem.spread_weights(one, each)), gram) for one in jax.random.split(key, groups)]
+        return jnp.concatenate([one.at[:, m:].multiply(by) for one, by in zip(own, table.factor, strict=True)])
 
     both = jnp.stack([draw(key) for key in jax.random.split(weight_key, replicas)])
     theta_star, path_keys = both[..., m:], jax.random.split(path_key, replicas)
 
-    def path(stride: int) -> tuple[Any, Any, Any]:
-        theta, first = both[..., :m], 0
-        level = jnp.zeros((replicas, m if problem.bias else 0))
-        found: list[tuple[Any, Any, Any]] = []
+    def moments(x: jax.Array, y: jax.Array) -> jax.Array:
+        x, y = (part.reshape(replicas, groups, each, -1) for part in (x, y))
+        return jnp.einsum("...na,...nb->...ab", x, y) / each
+
+    def seen(state: Replica) -> WeightMoments:
+        return WeightMoments(moments(state.theta, state.theta), moments(state.theta, theta_star), state.level)
+
+    def path(stride: int) -> Path:
+        state = Replica(both[..., :m], jnp.zeros((replicas, m if problem.bias else 0)))
+        first, found = 0, []
         for i, at in enumerate(cuts):
             if i:
                 steps = 2 * pairs[i - 1] // stride
                 h = (at - cuts[i - 1]) / steps
                 for done in range(0, steps, AT_ONCE):
-                    now, some = cuts[i - 1] + done * h, min(AT_ONCE, steps - done)
-                    more = first + done * stride
-                    theta, level = _advance(
-                        problem, tau, scheduled, coordinates, nodes, theta, level, theta_star, now, h, more, some,
-                        stride, path_keys,
-                    )  # fmt: skip
-                    theta.block_until_ready()
+                    some = min(AT_ONCE, steps - done)
+                    span = Span(cuts[i - 1] + done * h, h, first + done * stride, some, stride)
+                    state = _advance(problem, algorithm, coordinates, nodes, theta_star, path_keys, state, span)
+                    state.theta.block_until_ready()
                     bar.phase("")
                     bar.advance(some * h / t[-1] / 1.5 / stride)
                 first += steps * stride
-            Q = moments(theta, theta)
-            if not bool(jnp.all(jnp.isfinite(Q)) & (jnp.max(Q) < BOUND)):
+            now = seen(state)
+            if not bool(jnp.all(jnp.isfinite(now.norm)) & (jnp.max(now.norm) < BOUND)):
                 break
             if at in t:
-                found.append((Q, moments(theta, theta_star), level))
-        if not found:
-            none = ((*groups, m, m), (*groups, m, problem.k), level.shape[1:])
-            Q, c, levels = (jnp.zeros((0, replicas, *shape)) for shape in none)
-        else:
-            Q, c, levels = (jnp.stack(part) for part in zip(*found, strict=True))
-        return Q, c, levels
+                found.append(now)
+        none = WeightMoments(*(jnp.zeros((0, *part.shape)) for part in seen(state)))
+        return Path(jax.tree.map(lambda *parts: jnp.stack(parts), *found) if found else none)
 
     return [path(1), path(2)]
-
-
-def _keys(key: Any, table: Table) -> Any:
-    return jax.random.split(key, len(table.share))
 
 
 def _grid(problem: Problem, t: np.ndarray, dt: float, knots: np.ndarray) -> tuple[np.ndarray, list[int]]:
