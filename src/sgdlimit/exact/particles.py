@@ -11,7 +11,7 @@ import numpy as np
 from .._linalg import match, root
 from ..algorithms import Algorithm
 from ..errors import reject
-from ..measure.averages import PER_REPLICA, Nodes, force_moments, pull_of
+from ..measure.averages import PER_REPLICA, Array, Nodes, force_moments, pull_of
 from ..measure.pace import moving_of
 from ..problem import Problem, fields
 from ..problem.schedules import factors
@@ -78,7 +78,7 @@ def _advance(
     variance, share = coordinates
     splits, h = problem.penalty.prox is not None, span.h
 
-    def drift(s: jax.Array, x: jax.Array, level: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def drift(s: jax.Array, x: jax.Array, level: jax.Array) -> tuple[Array, Array, Array]:
         """−(h + s(Γθ + Γ*θ*) + …), h but for a penalty with its own proximal step; τ(t) C_ℓ and dβ/dt."""
         Q, c = (x.T @ (share * variance * y) for y in (x, theta_star))
         moments = force_moments(problem, nodes, s, Q, c, place(problem, x.T @ (share * theta_star), level))

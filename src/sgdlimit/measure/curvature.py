@@ -6,7 +6,8 @@ integration by parts E[ℓ w]/E[w²]. At the start w may be zero for all samples
 mean force over an interval as long as pre-activations will reach, less the integral of the slopes that autodiff sees.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,11 @@ NEGLIGIBLE = 0.05
 """What autodiff does not see counts from this share on of what it sees: less may be an error of the integral."""
 
 
+Array = jax.Array | np.ndarray
+Field = Callable[[jax.Array], jax.Array]
+"""Of points (samples, m), with the samples last."""
+
+
 class Curvature(NamedTuple):
     """Slopes of ℓ and h at the start, over all times."""
 
@@ -43,14 +49,14 @@ class Curvature(NamedTuple):
 
 
 @jax.jit
-def _slopes(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
+def _slopes(problem: Problem, w: jax.Array, z: jax.Array, times: jax.Array) -> tuple[jax.Array, jax.Array]:
     """∇ℓ and ∇h of samples at the start, (times, m, m, samples), with what jumps add to the mean."""
     m = problem.width
     y = jax.vmap(lambda b, c: fields.label(problem, b, c))(w[:, m:], z)
     size = jnp.sqrt(jnp.max(jnp.mean(jnp.column_stack([w, jnp.nan_to_num(y)]) ** 2, axis=0)))
     reaches = jnp.where(size > 0, size, 1.0) * jnp.array(REACHES)
 
-    def at(t: Any) -> tuple[Any, Any]:
+    def at(t: jax.Array) -> tuple[jax.Array, jax.Array]:
         force, slope = (
             lambda v, of=of: jax.vmap(lambda a, b, c: of(problem, t, a, b, c), out_axes=-1)(v, w[:, m:], z)
             for of in (fields.force, fields.force_r)
@@ -70,15 +76,15 @@ def _slopes(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
     return jax.lax.map(at, times)
 
 
-def _unseen(pull: Any, slopes: Any, start: Any, reaches: Any) -> Any:
+def _unseen(pull: Field, slopes: Field, start: jax.Array, reaches: jax.Array) -> jax.Array:
     """Mean slope that jumps make and autodiff does not see, (m, m): the largest over the intervals.
 
     pull, slopes: from points (samples, m) to (m, samples) and (m, m, samples).
     """
 
-    def over(reach: Any) -> Any:
-        def along(a: Any) -> Any:
-            def moved(x: Any) -> Any:
+    def over(reach: jax.Array) -> jax.Array:
+        def along(a: jax.Array) -> jax.Array:
+            def moved(x: jax.Array) -> jax.Array:
                 return start + x * jnp.eye(start.shape[1])[a]
 
             x = jnp.linspace(-reach, reach, CELLS + 1)
@@ -95,7 +101,7 @@ def _unseen(pull: Any, slopes: Any, start: Any, reaches: Any) -> Any:
     return found[jnp.argmax(jnp.max(jnp.abs(found), axis=(1, 2)))]
 
 
-def _all_slopes(asked: list[Any]) -> list[Any]:
+def _all_slopes(asked: list[tuple[Problem, Array, Array, Array]]) -> list[tuple[np.ndarray, ...]]:
     """`_slopes` on the host, of many problems in one program."""
     if len(asked) > 1:
         return mapped(unjitted(_slopes), asked)
@@ -171,13 +177,14 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
 
 
 def _largest(slopes: np.ndarray) -> np.ndarray:
-    """Largest eigenvalue, by size, of the symmetric part of each (times, samples)."""
+    """Largest eigenvalue, by size, of the symmetric part of every slope, (times, samples)."""
     symmetric = (slopes + slopes.swapaxes(1, 2)) / 2
     return np.max(np.abs(np.linalg.eigvalsh(np.moveaxis(np.nan_to_num(symmetric), -1, 1))), axis=-1)
 
 
 @jax.jit
-def _stiffness(problem: Problem, t: Any, theta: Any) -> Any:
+def _stiffness(problem: Problem, t: float, theta: np.ndarray) -> jax.Array:
+    """∇h at every θ, (N, m, m)."""
     return jax.vmap(lambda v: fields.drift_theta(problem, t, v))(theta)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -31,29 +31,29 @@ class Probe(ScheduleLike):
     """A field along the time that it takes itself: a random sum of its values at fixed states."""
 
     field: VectorField
-    states: tuple[Any, ...]
+    states: tuple[jax.Array | np.ndarray, ...]
     """(r, r*, z) of a loss, (θ,) of a penalty, each (PROBES, …)."""
-    weights: Any
+    weights: jax.Array | np.ndarray
     """(PROBES, m)."""
 
     @property
-    def breaks(self) -> Any:
-        """Those that the field names."""
+    def breaks(self) -> tuple[float, ...]:
+        """Times at which the field says that it jumps."""
         return self.field.breaks
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: jax.Array) -> jax.Array:
         """Σ weights · field, over the root of their number."""
         seen = jax.vmap(lambda *state: jnp.ravel(self.field.at(t, *map(_as_user, state))))(*self.states)
         return jnp.sum(self.weights * seen) / np.sqrt(PROBES)
 
 
-def _as_user(v: Any) -> Any:
+def _as_user(v: jax.Array) -> jax.Array:
     """A vector as `fields` shows it to the user; z is a number."""
     return fields.as_user(v) if jnp.ndim(v) else v
 
 
 def moving_of(problem: Problem) -> list[tuple[str, ScheduleLike]]:
-    """By argument what of a problem changes in time: its schedule, and fields that take the time themselves.
+    """What of a problem changes in time, by argument: its schedule, and fields that take the time themselves.
 
     A field is looked at where weights start, and a unit of length around it, since it may vanish at the start.
     """
@@ -76,22 +76,22 @@ def moving_of(problem: Problem) -> list[tuple[str, ScheduleLike]]:
 @tree
 @dataclass(frozen=True)
 class Heat(ScheduleLike):
-    """τ(t)/τ = B/B(t)."""
+    """The temperature along time over that of the full batch, τ(t)/τ = B/B(t)."""
 
     algorithm: Algorithm
 
     @property
-    def breaks(self) -> Any:
-        """Those of the share."""
+    def breaks(self) -> tuple[float, ...]:
+        """Times at which the share of the batch says that it jumps."""
         return getattr(self.algorithm.batch_share, "breaks", ())
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: jax.Array) -> jax.Array:
         """1 over the share of the batch in use, in whole samples."""
         return 1 / self.algorithm.portion(t)
 
 
 def heat_of(algorithm: Algorithm) -> list[tuple[str, ScheduleLike]]:
-    """By argument what of an algorithm changes in time: its temperature, where the batch does."""
+    """What of an algorithm changes in time, by argument: its temperature, where the batch does."""
     return [(f"{type(algorithm).__name__}.batch_share", Heat(algorithm))] if algorithm.scheduled else []
 
 
