@@ -93,7 +93,7 @@ def least_squares(
         rule = Grouped(one.nodes, one.weights[None])
     else:
         rule = grouped(table, delta, pace.longest)
-    start = _moments(problem)
+    start = _start(problem)
     modes = Modes(
         rule, table.variance, ridge, float(delta), np.einsum("qab,qn->abn", start.pair, rule.parts), start.noise
     )
@@ -118,7 +118,7 @@ def least_squares(
     return Solution(*labelled(values, t[:keep]), about)
 
 
-class _Moments(NamedTuple):
+class _Start(NamedTuple):
     """What least squares knows of the weights, group by group, and of the noise."""
 
     pair: np.ndarray
@@ -129,7 +129,7 @@ class _Moments(NamedTuple):
     """Variance of the label that no θ explains: E z², and the unseen part of the teacher."""
 
 
-def _moments(problem: Problem) -> _Moments:
+def _start(problem: Problem) -> _Start:
     table = problem.data.table()
     seen = np.zeros((2, 1 + problem.k))
     seen[0, 0] = 1
@@ -138,11 +138,11 @@ def _moments(problem: Problem) -> _Moments:
     gram = table.moments(problem.gram(), 1)
     unseen = table.unseen * float((seen @ problem.gram() @ seen.T)[1, 1])
     noise = float(problem.noise_law.moments(1)[1][0, 0]) + unseen
-    return _Moments(seen @ gram @ seen.T, (seen @ gram)[:, :, 1:], noise)
+    return _Start(seen @ gram @ seen.T, (seen @ gram)[:, :, 1:], noise)
 
 
 def _values(
-    problem: Problem, modes: Modes, start: _Moments, curve: volterra.Curve, kernels: bool, pace: np.ndarray
+    problem: Problem, modes: Modes, start: _Start, curve: volterra.Curve, kernels: bool, pace: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Every variable by name, from the training error and the memory of the noise."""
     x, weights, u = modes.rule.nodes, modes.rule.weights, curve.flow_time

@@ -37,7 +37,7 @@ class WeightMoments(NamedTuple):
     """β, (…, replicas, m) where the student has one, else (…, replicas, 0)."""
 
 
-class Path(NamedTuple):
+class MomentPath(NamedTuple):
     """Moments at the times reached, and why no further."""
 
     at: WeightMoments
@@ -120,7 +120,7 @@ def march_moments(
     knots: np.ndarray,
     kinked: bool,
     bar: Progress,
-) -> Path:
+) -> MomentPath:
     """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together, at the times reached.
 
     kinked: the force jumps, and its averages with it.
@@ -166,7 +166,7 @@ def march_moments(
             lengths.append(solver.t - solver.t_old)
             _refuse_endless(lengths, solver.t, t[-1])
     out = np.array(states).reshape(len(states), len(start))
-    return Path(parts(out), failure)
+    return MomentPath(parts(out), failure)
 
 
 def _refuse_endless(lengths: list[float], now: float, last: float) -> None:

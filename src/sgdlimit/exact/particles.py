@@ -17,7 +17,7 @@ from ..problem import Problem, fields
 from ..problem.schedules import factors
 from ..problem.shift import place
 from ..progress import Progress
-from .moments import Path, WeightMoments
+from .moments import MomentPath, WeightMoments
 from .stability import BOUND
 
 MOST_STEPS = 10**6
@@ -124,7 +124,7 @@ def march_particles(
     weight_key: jax.Array,
     path_key: jax.Array,
     bar: Progress,
-) -> list[Path]:
+) -> list[MomentPath]:
     """C_θ(t,t), C_θ(t,*) and β of every replica at the times reached before the norm passes BOUND.
 
     Twice: with steps of at most dt, and with steps twice as large and the same noise. There are `particles` in all, as
@@ -151,7 +151,7 @@ def march_particles(
     def seen(state: Replica) -> WeightMoments:
         return WeightMoments(moments(state.theta, state.theta), moments(state.theta, theta_star), state.level)
 
-    def path(stride: int) -> Path:
+    def path(stride: int) -> MomentPath:
         state = Replica(both[..., :m], jnp.zeros((replicas, m if problem.bias else 0)))
         first, found = 0, []
         for i, at in enumerate(cuts):
@@ -172,7 +172,7 @@ def march_particles(
             if at in t:
                 found.append(now)
         none = WeightMoments(*(jnp.zeros((0, *part.shape)) for part in seen(state)))
-        return Path(jax.tree.map(lambda *parts: jnp.stack(parts), *found) if found else none)
+        return MomentPath(jax.tree.map(lambda *parts: jnp.stack(parts), *found) if found else none)
 
     return [path(1), path(2)]
 

@@ -184,7 +184,7 @@ def _some(
     return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0, 0))(nodes, *moments), (Q, c, at))
 
 
-class Asked(NamedTuple):
+class Wanted(NamedTuple):
     """What is to be averaged: times by TIMES_AT_ONCE."""
 
     problem: Problem
@@ -217,7 +217,7 @@ def _some_of_many(
     return jax.vmap(one, in_axes=(layout.axes, spread.axes, 0, 0, 0))(problems, nodes, Q, c, at)
 
 
-def _sums(asked: list[Asked]) -> list[dict[str, np.ndarray]]:
+def _sums(asked: list[Wanted]) -> list[dict[str, np.ndarray]]:
     """Averages over all points at all times, piece by piece; of several problems in one program."""
     size, metrics = asked[0].nodes.z.shape[1], asked[0].metrics
     if len(asked) == 1:
@@ -262,7 +262,7 @@ def observe(
     )
     found = {}
     if count:
-        asked = Asked(problem, nodes, Q, c, at, Snapshot(tuple(metrics)))
+        asked = Wanted(problem, nodes, Q, c, at, Snapshot(tuple(metrics)))
         found = meet(_sums, lambda: (asked.metrics, shapes_of(asked[:-1])), asked)
         found = {name: values[:count] for name, values in found.items()}
     if observables.sign_of_gaussian(problem) and isinstance(problem.noise, Normal):

@@ -153,7 +153,7 @@ def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
 
 
 def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """(w_0, w*) and z of COUNT samples."""
+    """(w_0, w*) and z of as many samples as `curvature` looks at."""
     return draws_at_start(problem, COUNT)
 
 

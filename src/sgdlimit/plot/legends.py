@@ -37,7 +37,7 @@ Handle = Artist | tuple[Artist, ...]
 """What stands beside a word of a legend."""
 
 
-class Options(TypedDict, total=False):
+class LegendOptions(TypedDict, total=False):
     """Of matplotlib's legends, those that pictures here choose."""
 
     title: str
@@ -60,7 +60,7 @@ def place(
     on: Axes | Sequence[Axes] | np.ndarray,
     handles: Sequence[Handle] | None = None,
     labels: Sequence[str] | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[LegendOptions],
 ) -> Legend | None:
     """A legend where it covers no curve and no band: inside the axes, or above them if there is no such place.
 

@@ -29,7 +29,7 @@ class Axis(NamedTuple):
 
     @classmethod
     def of(cls, dataset: "xarray.Dataset", name: str) -> "Axis":
-        """As the coordinate says; one whose values are spaced geometrically is logarithmic."""
+        """The axis that a coordinate makes; one whose values are spaced geometrically is logarithmic."""
         values = np.asarray(dataset[name])
         if values.dtype.kind in "fiu" and np.all(np.isfinite(values)):
             return cls(name, values.astype(float), [], logarithmic(values, dataset[name].attrs.get("scale")))
@@ -50,7 +50,7 @@ class Axis(NamedTuple):
 
     @property
     def edges(self) -> np.ndarray:
-        """Of cells around the values, halfway to the neighbours."""
+        """Edges of the cells around the values, halfway to their neighbours."""
         at = np.log(self.at) if self.log else self.at
         if len(at) == 1:
             return np.array([self.at[0] / 1.5, self.at[0] * 1.5]) if self.log else self.at[0] + np.array([-0.5, 0.5])

@@ -72,11 +72,13 @@ def phase_diagram(
     given = _labelled(lines, names)
     if axes is None:
         axes = plt.subplots(figsize=(5.0, 3.9), layout="constrained")[1]
-    table = (_triangles if "point" in dataset.dims else _cells)(dataset, value, names, log)
-    across, up = table.axes
-    drawn = axes.pcolormesh(*table.edges, table.shown, norm=norm, cmap=COLOURMAP, rasterized=True)
-    if len(levels) and min(table.shown.shape) > 1:
-        axes.clabel(axes.contour(*table.middles, table.shown, levels=levels, **CONTOUR), fmt=_short, fontsize="x-small")
+    picture = (_triangles if "point" in dataset.dims else _cells)(dataset, value, names, log)
+    across, up = picture.axes
+    drawn = axes.pcolormesh(*picture.edges, picture.shown, norm=norm, cmap=COLOURMAP, rasterized=True)
+    if len(levels) and min(picture.shown.shape) > 1:
+        axes.clabel(
+            axes.contour(*picture.middles, picture.shown, levels=levels, **CONTOUR), fmt=_short, fontsize="x-small"
+        )
     if "point" in dataset.dims:
         axes.plot(across.at, up.at, ".", color="black", ms=2.5, alpha=0.6, clip_on=False)
     axes.patch.set(**MISSING)
@@ -88,8 +90,8 @@ def phase_diagram(
     _mark(axes, dataset, across, up)
     for index, (label, line) in enumerate(given.items()):
         critical_line(line, axes=axes, x=names[0], label=label, colour=COLOURS[(index + 1) % len(COLOURS)])
-    axes.set_xlim(table.edges[0][0], table.edges[0][-1])
-    axes.set_ylim(table.edges[1][0], table.edges[1][-1])
+    axes.set_xlim(picture.edges[0][0], picture.edges[0][-1])
+    axes.set_ylim(picture.edges[1][0], picture.edges[1][-1])
     handles = axes.get_legend_handles_labels()[0]
     if any(np.any(np.asarray(total_error(line, _line(line)[0])) > 0) for line in given.values()):
         handles.append(band_handle(OF_VALUES))
@@ -208,7 +210,7 @@ def _levels(contours: int | Sequence[float] | np.ndarray, finite: np.ndarray, lo
     return levels[(levels > low) & (levels < high)]
 
 
-class Table(NamedTuple):
+class Picture(NamedTuple):
     """What a diagram shows, row by row upwards: colours, masked where there is no value."""
 
     axes: tuple[Axis, Axis]
@@ -218,7 +220,7 @@ class Table(NamedTuple):
     """Of cells, to the right and upwards."""
 
 
-def _cells(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[str, str], log: bool) -> Table:
+def _cells(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[str, str], log: bool) -> Picture:
     """A grid: one cell a point."""
     across, up = (Axis.of(dataset, name) for name in names)
     table = value.isel({dim: 0 for dim in value.dims if dim not in names}).transpose(*names[::-1])
@@ -226,10 +228,10 @@ def _cells(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[st
     across, up = across._replace(at=np.sort(across.at)), up._replace(at=np.sort(up.at))
     shown = np.ma.masked_invalid(np.asarray(table, dtype=float)[order])
     shown = np.ma.masked_less_equal(shown, 0.0) if log else shown
-    return Table((across, up), shown, (across.edges, up.edges), (across.at, up.at))
+    return Picture((across, up), shown, (across.edges, up.edges), (across.at, up.at))
 
 
-def _triangles(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[str, str], log: bool) -> Table:
+def _triangles(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[str, str], log: bool) -> Picture:
     """Scattered points: pixels of a function that is linear on the triangles between them."""
     from scipy.interpolate import LinearNDInterpolator
 
@@ -244,7 +246,7 @@ def _triangles(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tupl
     picture = surface(np.stack(np.meshgrid(middle, middle), axis=-1))
     shown = np.ma.masked_invalid(np.exp(picture) if log else picture)
     ends, centres = ((square.along(0, places), square.along(1, places)) for places in (edges, middle))
-    return Table((across, up), shown, ends, centres)
+    return Picture((across, up), shown, ends, centres)
 
 
 def _mark(axes: Axes, dataset: "xarray.Dataset", across: Axis, up: Axis) -> None:
