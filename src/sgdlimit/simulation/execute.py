@@ -26,7 +26,7 @@ from ..results import Runs, Variable
 from ..results.checkpoint import Checkpoint, identity
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
-from .loop import Keys, Plan, Trace, packed, precision, run, unpacked
+from .loop import Keys, Plan, Trace, compile_for, packed, precision, run, unpacked
 from .trial import Trial
 
 MOST_TRIALS = 100_000
@@ -145,7 +145,7 @@ def execute(
             bar.phase("compiling")
             with precision(double):
                 first.append(job.prepare(left[0]))
-                run(*first[0], job.algorithm, job.plan.none(), lambda _: True)
+                compile_for(*first[0], job.algorithm, job.plan)
             bar.phase("")
         compiled = clock.perf_counter()
         with ThreadPoolExecutor(workers) as pool:

@@ -41,10 +41,6 @@ class Plan(NamedTuple):
     record: np.ndarray
     keep: np.ndarray
 
-    def none(self) -> "Plan":
-        """A plan without updates that needs the same programs: to compile them."""
-        return self._replace(record=np.zeros(1, int), keep=np.zeros(1, int))
-
 
 class Trace(NamedTuple):
     """What a trial left behind."""
@@ -199,3 +195,9 @@ def run(
 def _finite(values: dict[str, np.ndarray], i: int) -> bool:
     """Whether a record is sound: a loss may overflow while θ is still bounded; a user's metric may be what it likes."""
     return all(np.all(np.isfinite(values[name][i])) for name in COMPARABLE if name in values)
+
+
+def compile_for(trial: Trial, theta: jax.Array, keys: Keys, algorithm: Algorithm, plan: Plan) -> None:
+    """Compile all that a run needs, by a run without updates."""
+    start = np.zeros(1, dtype=np.int64)
+    run(trial, theta, keys, algorithm, plan._replace(record=start, keep=start), lambda _: True)
