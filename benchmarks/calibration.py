@@ -31,8 +31,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import sgdlimit as sl
-from sgdlimit.limits.least_squares import covers
-from sgdlimit.limits.stability import largest_stable
+from sgdlimit.exact.least_squares import covers
+from sgdlimit.exact.stability import largest_stable
 from sgdlimit.results.variables import COMPARABLE
 
 PICTURE = Path(__file__).parent.parent / "docs" / "calibration.png"

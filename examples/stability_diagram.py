@@ -16,7 +16,7 @@ import numpy as np
 import xarray
 
 import sgdlimit as sl
-from sgdlimit.limits.stability import largest_stable
+from sgdlimit.exact.stability import largest_stable
 
 RIDGE, NOISE, T_MAX, DIM, TRIALS = 0.1, 0.5, 6.0, 600, 20
 COMMON = {"penalty": sl.Ridge(RIDGE), "sample_ratio": 2.0, "teacher": sl.Normal(1.0), "noise": sl.Normal(NOISE)}

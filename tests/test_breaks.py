@@ -13,7 +13,7 @@ from sgdlimit.algorithms import SGD
 from sgdlimit.control.checks import look
 from sgdlimit.dmft import planning
 from sgdlimit.dmft.noise import STRIDES
-from sgdlimit.limits.curvature import knots_of, moving_of
+from sgdlimit.measure.pace import knots_of, moving_of
 from sgdlimit.problem import fields
 from sgdlimit.problem.schedules import course
 

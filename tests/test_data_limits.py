@@ -13,11 +13,11 @@ from test_spectrum import RATIOS, by_density
 
 import sgdlimit as sl
 from sgdlimit._tree import tree
-from sgdlimit.limits import volterra
-from sgdlimit.limits.curvature import edge
-from sgdlimit.limits.flow import shrink
-from sgdlimit.limits.grouped import _Law, grouped, stable_temperature_of
-from sgdlimit.limits.spectrum import stable_temperature, stable_temperature_on
+from sgdlimit.exact import volterra
+from sgdlimit.exact.flow import shrink
+from sgdlimit.exact.grouped import _Law, grouped, stable_temperature_of
+from sgdlimit.exact.spectrum import stable_temperature, stable_temperature_on
+from sgdlimit.measure.curvature import edge
 from sgdlimit.problem import DataLaw
 
 LEVELS = sl.Spectrum([3.0, 0.5, 0.0], [0.2, 0.6, 0.2], [0.5, 1.1, 1.0])

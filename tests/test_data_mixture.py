@@ -10,7 +10,7 @@ import pytest
 from agreement import assert_agrees, assert_within
 
 import sgdlimit as sl
-from sgdlimit.limits.spectrum import marchenko_pastur
+from sgdlimit.exact.spectrum import marchenko_pastur
 from sgdlimit.problem.laws import Categorical
 
 CURVES = ("train_loss", "test_loss", "norm", "overlap")

@@ -8,7 +8,7 @@ from agreement import assert_agrees, assert_within
 from scipy.integrate import solve_ivp
 
 import sgdlimit as sl
-from sgdlimit.limits.spectrum import marchenko_pastur
+from sgdlimit.exact.spectrum import marchenko_pastur
 
 UNEVEN = sl.Uniform(0.2, 1.8)
 """Of mean 1."""

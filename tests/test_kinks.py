@@ -15,7 +15,7 @@ import sgdlimit as sl
 from sgdlimit.comparison import FALSE_ALARM
 from sgdlimit.control.checks import look
 from sgdlimit.dmft.integrator import Implicit
-from sgdlimit.limits.curvature import curvature, start_samples
+from sgdlimit.measure.curvature import curvature, start_samples
 from sgdlimit.problem.activations import ACTIVATIONS
 from sgdlimit.results.statistics import widening
 

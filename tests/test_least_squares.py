@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 from test_spectrum import by_density
 
 import sgdlimit as sl
-from sgdlimit.limits import volterra
+from sgdlimit.exact import volterra
 
 
 def make(delta=2.0, ridge=0.1, noise=0.5, **more):
@@ -62,7 +62,7 @@ def exact_moments(problem, tau, times, schedule=lambda t: 1.0, max_step=np.inf):
 
     Modes x carry signal e = θ − θ* and fitted noise, and a variance V with V' = −2s(x+λ)V + τs²x·train.
     """
-    from sgdlimit.limits.spectrum import marchenko_pastur
+    from sgdlimit.exact.spectrum import marchenko_pastur
 
     delta, ridge = problem.sample_ratio, float(problem.penalty.strength)
     gram, s2 = problem.gram(), float(problem.noise.moments(1)[1][0, 0])

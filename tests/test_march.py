@@ -21,7 +21,7 @@ from sgdlimit.dmft.memory import Dense, Moments
 from sgdlimit.dmft.system import groups_of
 from sgdlimit.dmft.tangents import Tangents
 from sgdlimit.estimate import extrapolation
-from sgdlimit.limits.spectrum import marchenko_pastur
+from sgdlimit.exact.spectrum import marchenko_pastur
 from sgdlimit.problem import fields
 
 

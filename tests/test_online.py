@@ -11,7 +11,7 @@ from scipy.integrate import solve_ivp
 
 import sgdlimit as sl
 from sgdlimit import _machine
-from sgdlimit.limits.averages import make_nodes, observe
+from sgdlimit.measure.averages import make_nodes, observe
 from sgdlimit.problem.problem import check_tails
 from sgdlimit.results.statistics import widening
 

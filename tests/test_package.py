@@ -10,7 +10,7 @@ import pytest
 import sgdlimit as sl
 
 ROOT = Path(__file__).parent.parent
-CORE = "problem algorithms grid limits dmft simulation results significance comparison describe design sweep"
+CORE = "problem algorithms grid measure exact dmft simulation results significance comparison describe design sweep"
 BLOCKED = ("xarray", "h5netcdf", "h5py", "matplotlib", "typer", "rich", "pandas", "sklearn")
 
 
@@ -73,7 +73,9 @@ def test_rooms_import_only_from_rooms_above():
         "formulas",
         "notebook",
         "clock",
-        "limits",
+        "own_data",
+        "measure",
+        "exact",
         "dmft",
         "execute",
         "estimate",

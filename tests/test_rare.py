@@ -15,7 +15,7 @@ from scipy import integrate, stats
 from scipy.stats import qmc
 
 import sgdlimit as sl
-from sgdlimit.limits.averages import evenly, make_nodes, observe, quickly
+from sgdlimit.measure.averages import evenly, make_nodes, observe, quickly
 from sgdlimit.problem.problem import check_start
 
 RARE = 1e-5

@@ -105,7 +105,7 @@ LEAST = {"kind": "least_squares", "t_max": 6.0}
 
 def test_refinement_of_least_squares_finds_the_largest_stable_temperature(tmp_path):
     """λ = 0.5: least squares diverges above a temperature that is known for every δ."""
-    from sgdlimit.limits.stability import largest_stable
+    from sgdlimit.exact.stability import largest_stable
 
     problem = square()
     found = sl.refine(problem, sl.SGF(0.5), over=RANGES, points=90, store=tmp_path / "store", **LEAST)

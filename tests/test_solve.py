@@ -17,7 +17,7 @@ from scipy.linalg import expm
 
 import sgdlimit as sl
 from sgdlimit.dmft import curves, march
-from sgdlimit.limits.spectrum import marchenko_pastur
+from sgdlimit.exact.spectrum import marchenko_pastur
 
 
 def assert_same(first, second, names=CURVES, floor=1e-9):

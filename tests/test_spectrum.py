@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from sgdlimit.limits.spectrum import marchenko_pastur, stable_temperature, stable_temperature_on, stieltjes
+from sgdlimit.exact.spectrum import marchenko_pastur, stable_temperature, stable_temperature_on, stieltjes
 
 RATIOS = [0.05, 0.5, 0.999, 1.0, 1.001, 2.0, 50.0]
 

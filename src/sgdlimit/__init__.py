@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
     from .comparison import Report, compare
     from .errors import DivergenceWarning, InputError, Interrupted, SweepWarning, ToleranceWarning, UnreliableWarning
+    from .exact import least_squares, least_squares_on_data, online
     from .fitting import Fitted, model_of_data, solve_on_data
-    from .limits import least_squares, least_squares_on_data, online
     from .problem import (
         L1,
         Absolute,
@@ -153,7 +153,7 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "errors", "problem", "algorithms", "limits", "solver", "simulation", "fitting", "results", "scaling", "comparison",
+    "errors", "problem", "algorithms", "exact", "solver", "simulation", "fitting", "results", "scaling", "comparison",
     "sweep",
 )  # fmt: skip
 """Where public names live, in the order in which data walks through the house."""

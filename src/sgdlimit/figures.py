@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Whether the global test over all curves passes."""
+        """Whether the test over all curves together finds no difference."""
         return self.report.agrees(false_alarm=FALSE_ALARM)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from .algorithms import SGD, SGF, Algorithm, GradientFlow, ProportionalSGD
 from .comparison import FALSE_ALARM, Report, compare
 from .errors import InputError
-from .limits import least_squares, online
+from .exact import least_squares, online
 from .problem import Linear, Logistic, Normal, Problem, Ridge, Sign, Square, TwoLayer, TwoLayerLabels
 from .results import Runs, Solution, Variable
 from .simulation import simulate

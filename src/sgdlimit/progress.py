@@ -56,7 +56,7 @@ class Progress:
             self._refresh()
 
     def advance(self, amount: float = 1.0) -> None:
-        """Some work is done."""
+        """Count `amount` more of the total as done; the bar follows."""
         with self._lock:
             self._done += amount
             self._refresh()

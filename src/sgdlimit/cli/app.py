@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -120,9 +120,10 @@ def plot(
     from ..results import load
 
     loaded = [load(path) for path in results]
-    size = {"x": x, "dim": dim, "batch_size": batch_size}
-    axes: Any = learning_curves(*loaded, variables=variable, log_time=log_time, log_value=log_value, **size)
-    write_picture(axes[0].figure, output, dpi=200)
+    axes = learning_curves(
+        *loaded, variables=variable, x=x, dim=dim, batch_size=batch_size, log_time=log_time, log_value=log_value
+    )
+    write_picture(axes, output, dpi=200)
     typer.echo(wrote(output))
 
 
@@ -138,7 +139,7 @@ def models(
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command that the shell named, and leave at once after Ctrl-C."""
     try:
         app()
     except SystemExit as end:

@@ -7,7 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -15,6 +15,12 @@ from .._version import __version__
 from ..errors import DivergenceWarning, InputError, Interrupted, ToleranceWarning, UnreliableWarning, reject
 from .interrupts import interruptible
 from .start import INTERRUPTED, outcome, wrote
+
+if TYPE_CHECKING:
+    from ..plot.panels import Given
+    from ..results import Result
+
+T = TypeVar("T")
 
 app = typer.Typer(
     help="Exact high-dimensional learning curves of SGD, beside real SGD runs.",
@@ -51,21 +57,18 @@ def _options(
 
 
 def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command: errors in one line, exit status 2 for bad input, 130 for Ctrl-C."""
+    """Make a function a command: errors in one line, exit status 2 for bad input, 130 for Ctrl-C."""
 
     def register(body: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(body)
-        def guarded(*args: Any, **kwargs: Any) -> None:
+        def guarded(*args: object, **kwargs: object) -> None:
             try:
                 body(*args, **kwargs)
-            except InputError as error:
-                typer.echo(f"error: {error}", err=True)
-                raise typer.Exit(2) from None
             except SystemExit as end:
                 typer.echo(f"error: a function of the problem file ended the program: sys.exit({end.code})", err=True)
                 raise typer.Exit(2) from None
-            except OSError as error:
-                if error.errno == errno.EPIPE:
+            except (InputError, OSError) as error:
+                if getattr(error, "errno", None) == errno.EPIPE:
                     raise  # whoever reads has enough
                 typer.echo(f"error: {error}", err=True)
                 raise typer.Exit(2) from None
@@ -87,7 +90,7 @@ def writable(path: Path, force: bool, kinds: tuple[str, ...]) -> None:
     destination("--output", path, force, "say --force to replace it")
 
 
-def quiet(compute: Any, *further: type[Warning]) -> Any:
+def quiet(compute: Callable[[], T], *further: type[Warning]) -> T:
     """Run, turning warnings about the result into nothing: it says how it ended, and so do we.
 
     After Ctrl-C the best result so far, where there is one.
@@ -101,12 +104,12 @@ def quiet(compute: Any, *further: type[Warning]) -> Any:
             return stop.result
 
 
-def exit_status(result: Any) -> int:
-    """How a command ends that has written this result."""
+def exit_status(result: "Result") -> int:
+    """The exit status of a command that has written this result."""
     return {"complete": 0, "interrupted": INTERRUPTED}.get(result.status, UNSURE)
 
 
-def finish(result: Any, output: Path, force: bool) -> None:
+def finish(result: "Result", output: Path, force: bool) -> None:
     """Save and describe a result; if it is not what was asked for, say so and exit with a status that says so too.
 
     One that was interrupted does not take the place of what was asked for: run.interrupted.nc instead of run.nc.
@@ -126,7 +129,7 @@ def finish(result: Any, output: Path, force: bool) -> None:
         raise typer.Exit(exit_status(result))
 
 
-def _rescued(result: Any, output: Path, error: InputError) -> InputError:
+def _rescued(result: "Result", output: Path, error: InputError) -> InputError:
     """The disk filled up or the folder went away during the work: its result is put where it can be found."""
     try:
         saved = result.save(Path(tempfile.mkdtemp(prefix="sgdlimit-")) / output.name)
@@ -135,17 +138,19 @@ def _rescued(result: Any, output: Path, error: InputError) -> InputError:
     return InputError(f"{error}; the result is in {saved}")
 
 
-def write_picture(figure: Any, output: Path, **options: Any) -> None:
-    """A picture, whole or not at all."""
+def write_picture(axes: "Given", output: Path, dpi: int) -> None:
+    """Write the picture that the axes belong to, whole or not at all."""
+    import numpy as np
+
     from ..results.files import destination, replace
 
     content = io.BytesIO()
-    figure.savefig(content, format=output.suffix[1:].lower(), **options)
+    np.ravel(np.asarray(axes, dtype=object))[0].figure.savefig(content, format=output.suffix[1:].lower(), dpi=dpi)
     replace(destination("--output", output, overwrite=True), content.getvalue(), "--output")
 
 
 def headless() -> None:
-    """Draw without a display."""
+    """Choose the drawing that needs no display; before anything is drawn."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -161,15 +166,15 @@ def writable_together(output: Path, force: bool, page: str = ".txt") -> None:
         writable(output.with_suffix(kind), force, (kind,))
 
 
-def write_together(figure: Any, text: str, output: Path, page: str = ".txt") -> None:
-    """The picture as PNG and PDF; the numbers on a page beside them and on the screen."""
+def write_together(axes: "Given", text: str, output: Path, page: str = ".txt") -> None:
+    """Write the picture as PNG and PDF, and its numbers on a page beside them and on the screen."""
     import matplotlib
 
     from ..results.files import destination, replace
 
     with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
         for kind in PICTURE:
-            write_picture(figure, output.with_suffix(kind), dpi=300)
+            write_picture(axes, output.with_suffix(kind), dpi=300)
     replace(destination("--output", output.with_suffix(page), overwrite=True), f"{text}\n".encode(), "--output")
     said = wrote(*(output.with_suffix(kind) for kind in (*PICTURE, page)))
     typer.echo(text)

@@ -25,7 +25,7 @@ def figure(
     from ..plot import paper_figure as draw
 
     result = paper_figure(QUICK if quick else FULL, seed=seed)
-    write_together(draw(result)[0].figure, result.table(), output)
+    write_together(draw(result), result.table(), output)
 
 
 @command("sgdlimit verify --output verify.png")
@@ -43,7 +43,7 @@ def verify(
     from ..verification import verify as compute
 
     result = compute(QUICK if quick else FULL, seed=seed)
-    write_together(draw(result)[0, 0].figure, result.table(), output)
+    write_together(draw(result), result.table(), output)
 
 
 @command("sgdlimit frameworks --output frameworks.png")
@@ -61,4 +61,4 @@ def frameworks(
     from ..plot import frameworks as draw
 
     result = table(QUICK if quick else FULL, seed=seed)
-    write_together(draw(result)["gap"].figure, result.page(), output, ".md")
+    write_together(draw(result)["gap"], result.page(), output, ".md")

@@ -5,7 +5,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 from .start import leave
 
@@ -25,7 +24,7 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, leave)
 
 
-def _again(lost: Any) -> None:
+def _again(lost: "sys.UnraisableHookArgs") -> None:
     """A KeyboardInterrupt that fell into a callback of the garbage collector, where jax has one, comes once more."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)

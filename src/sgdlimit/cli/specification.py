@@ -13,9 +13,11 @@ import numpy as np
 
 from .. import describe
 from .._vocabulary import parameters_of
+from ..algorithms import Algorithm
 from ..errors import flag, real, reject, whole
-from ..limits.least_squares import covers
+from ..exact.least_squares import covers
 from ..problem import Problem
+from ..results import Runs, Solution
 from ..results.checks import oddities
 from ..results.files import source
 
@@ -56,13 +58,13 @@ OBJECTS = ("problem", "algorithm", "metrics", "weight_metrics", "watch", "execut
 
 
 def keys(function: Callable[..., Any]) -> tuple[str, ...]:
-    """What a table [run] may say to a function."""
+    """Names of the arguments of a function that a table [run] may give."""
     return tuple(name for name in parameters_of(function) if name not in OBJECTS)
 
 
 def theories() -> dict[str, Callable[..., Any]]:
-    """What `solve` chooses from."""
-    from ..limits import least_squares, online
+    """By name, the theories that the command `solve` chooses from."""
+    from ..exact import least_squares, online
     from ..solver import solve
 
     return {"dmft": solve, "least-squares": least_squares, "online": online}
@@ -80,13 +82,13 @@ class Specification:
     """What a problem file and the command line say."""
 
     problem: Problem
-    algorithm: Any
+    algorithm: Algorithm
     run: dict[str, Any]
     sweep: dict[str, Any] = dataclasses.field(default_factory=dict)
     asked: frozenset[str] = frozenset()
     """Those entries of `run` that came from the command line."""
 
-    def override(self, **given: Any) -> "Specification":
+    def override(self, **given: object) -> "Specification":
         """Command-line options win over the table [run]."""
         chosen = {key: value for key, value in given.items() if value is not None}
         run = {key: value for key, value in self.run.items() if not (key == "times" and "t_max" in chosen)}
@@ -108,7 +110,7 @@ class Specification:
 
 
 def read(path: Path) -> Specification:
-    """Read and check a problem file."""
+    """A problem file, read and checked: an error names the table and the key that is wrong."""
     from ..solver import GONE
 
     path = source("problem file", path, "; `sgdlimit models --example` prints one")
@@ -139,7 +141,7 @@ def read(path: Path) -> Specification:
     return Specification(problem, algorithm, run, words.get("sweep", {}))
 
 
-def solve_specification(specification: Specification, theory: str) -> Any:
+def solve_specification(specification: Specification, theory: str) -> Solution:
     """The theory asked for; 'auto': the exact one where there is one, otherwise the DMFT solver."""
     problem, algorithm = specification.problem, specification.algorithm
     known = theories()
@@ -156,8 +158,8 @@ def solve_specification(specification: Specification, theory: str) -> Any:
     return compute(problem, algorithm, **specification.arguments(keys(compute)))
 
 
-def simulate_specification(specification: Specification) -> Any:
-    """Runs at finite size."""
+def simulate_specification(specification: Specification) -> Runs:
+    """Runs at finite size, as the problem file and the command line say."""
     from ..simulation import simulate
 
     if "dim" not in specification.run:
@@ -197,7 +199,7 @@ def sweep_arguments(specification: Specification) -> dict[str, Any]:
     return words | specification.arguments(tuple(taken))
 
 
-def _axis(name: str, values: Any) -> Any:
+def _axis(name: str, values: object) -> object:
     """Values along an axis: as they stand, or evenly from one to another."""
     if not isinstance(values, dict):
         return values
@@ -213,17 +215,13 @@ def _axis(name: str, values: Any) -> Any:
     return spread(ends[0], ends[1], count)
 
 
-def _design(words: Any) -> Any:
-    """Points of a table [sweep.design]."""
+def _design(words: object) -> list[dict[str, Any]]:
+    """The points that a table [sweep.design] asks for."""
     from .. import design
 
     usage = 'write { name = "latin", count = 64, seed = 0, ranges = { temperature = [0.1, 1.0, "log"] } }'
-    if not isinstance(words, dict) or not {"name", "count", "ranges"} <= {*words} <= {
-        "name",
-        "count",
-        "seed",
-        "ranges",
-    }:
+    needed = {"name", "count", "ranges"}
+    if not isinstance(words, dict) or not needed <= {*words} <= {*needed, "seed"}:
         raise reject("sweep.design", words, usage)
     known = {"latin": design.latin, "sobol": design.sobol}
     if words["name"] not in known:
@@ -231,7 +229,7 @@ def _design(words: Any) -> Any:
     return known[words["name"]](words["ranges"], words["count"], words.get("seed", 0))
 
 
-def _parameter(field: Any) -> str:
+def _parameter(field: dataclasses.Field[object]) -> str:
     """A field as it stands in a signature."""
     if field.default_factory is not dataclasses.MISSING:
         return f"{field.name}={describe.short(field.default_factory())}"

@@ -10,7 +10,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
@@ -26,17 +26,17 @@ def begin() -> None:
 
 
 def outcome() -> str:
-    """What there is when Ctrl-C comes."""
+    """One line: the files that the command has written so far, or that there are none."""
     return f"wrote {', '.join(_written)}" if _written else "nothing was written"
 
 
-def wrote(*files: "Any") -> str:
+def wrote(*files: object) -> str:
     """Remember what was written, and say so."""
     _written[:] = map(str, files)
     return outcome()
 
 
-def leave(*_: "Any") -> "NoReturn":
+def leave(*_: object) -> "NoReturn":
     """Extension modules and callbacks swallow a KeyboardInterrupt while they are imported; nothing swallows this."""
     try:
         os.write(2, f"interrupted: {outcome()}\n".encode(errors="backslashreplace"))

@@ -1,7 +1,7 @@
 """`sgdlimit sweep`: phase diagrams from a problem file."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -41,8 +41,10 @@ def sweep(
     from .specification import read, sweep_arguments
 
     specification = read(problem)
-    arguments: dict[str, Any] = sweep_arguments(specification)
-    arguments |= {"store": store, "executor": workers if scheduler is None else scheduler}
+    arguments = sweep_arguments(specification) | {
+        "store": store,
+        "executor": workers if scheduler is None else scheduler,
+    }
     if dry_run:
         outline = quiet(lambda: plan_sweep(specification.problem, specification.algorithm, **arguments))
         for point in outline.points[:SHOWN]:
@@ -64,5 +66,5 @@ def sweep(
         raise typer.Exit(UNSURE)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

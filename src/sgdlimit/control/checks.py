@@ -9,8 +9,8 @@ from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..dmft.planning import STRIDES
 from ..errors import flag, reject
-from ..limits.curvature import curvature, moving_of, start_samples
-from ..limits.flow import heat_of
+from ..measure.curvature import curvature, start_samples
+from ..measure.pace import heat_of, moving_of
 from ..problem import Problem
 from ..problem.jumps import LINES, SIZE, Jump, Jumps, jumps
 from ..problem.schedules import Course, course

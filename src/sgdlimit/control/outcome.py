@@ -9,8 +9,8 @@ import numpy as np
 from ..errors import DivergenceWarning, Interrupted, ToleranceWarning, UnreliableWarning
 from ..estimate.curves import draws
 from ..estimate.marched import Marched
-from ..limits.curvature import stiff_words
-from ..limits.stability import divergence_words, largest_stable
+from ..exact.stability import divergence_words, largest_stable
+from ..measure.curvature import stiff_words
 from ..problem import Law
 from ..results import Solution
 from ..results.provenance import provenance

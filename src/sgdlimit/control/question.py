@@ -19,7 +19,7 @@ from ..dmft.system import System
 from ..dmft.tangents import Tangents
 from ..errors import precision, real, reject, seed_number, whole
 from ..execute.place import Place, Room, Shared
-from ..limits.curvature import knots_of, moving_of
+from ..measure.pace import knots_of, moving_of
 from ..problem import DataLaw, Problem, fields
 from ..problem.data import Table, tested
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._linalg import power, power_of
 from .._random import words
-from ..limits.averages import quickly
+from ..measure.averages import quickly
 from ..problem import Normal, Problem
 from .samples import moments
 from .system import Groups, Start, Step, System

@@ -10,7 +10,7 @@ import numpy as np
 from .. import grid
 from ..algorithms import Algorithm
 from ..errors import reject
-from ..limits.spectrum import marchenko_pastur
+from ..exact.spectrum import marchenko_pastur
 from ..problem import Problem
 from ..problem.schedules import Course, just_after
 from . import memory

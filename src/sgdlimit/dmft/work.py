@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..limits.stability import BOUND
+from ..exact.stability import BOUND
 from . import noise, planning
 from .memory import Memory
 from .planning import Level

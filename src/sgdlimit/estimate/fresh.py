@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from .._tree import identity_of, values_of
-from ..limits.averages import Nodes, make_nodes, observe, quickly
+from ..measure.averages import Nodes, make_nodes, observe, quickly
 from ..problem.shift import place
 from ..results.metrics import CONTROL
 from . import extrapolation

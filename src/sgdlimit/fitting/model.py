@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import chdtrc, ndtr
 
 from ..errors import UnreliableWarning, reject
-from ..limits.on_data import check_scale, read_data
+from ..own_data import check_scale, read_data
 from ..problem import ByClass, Linear, Mixture, Noise, NoPenalty, Normal, Problem, Spectrum, VectorField
 from ..problem.losses import Exponential, Hinge, Logistic, LossLike, SmoothHinge, Square
 from ..problem.penalties import PenaltyLike

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from .._vocabulary import elsewhere, words
 from ..algorithms import Algorithm
 from ..errors import Interrupted
-from ..limits.on_data import as_matrix
+from ..own_data import as_matrix
 from ..problem import VectorField
 from ..problem.losses import LossLike
 from ..problem.penalties import PenaltyLike

@@ -3,12 +3,10 @@
 from .agreement import agreement
 from .curves import learning_curves
 from .distributions import distributions
-from .frameworks import frameworks, gaps
+from .experiments import frameworks, gaps, paper_figure, scaling, verification
 from .kernels import kernels
 from .looks import COLOURS, MARKERS
 from .multiples import multiples
-from .paper import paper_figure
-from .scaling import scaling, verification
 from .sweeps import critical_line, phase_diagram
 
 __all__ = [

@@ -1,25 +1,37 @@
 """Learning curves: runs as solid mean and band, theories as dashed or dotted lines on top."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from ..clock import CLOCKS, reading
 from ..errors import reject
 from ..results import Result, Runs
 from ..results.quality import ERROR, Status
 from ..results.variables import chosen, neighbours
-from .legends import DEVIATIONS, DOUBT, ERRORS, HATCH, OF_RUNS, OF_THEORY, UNRELIABLE, band_handle, doubt_handle, place
+from .legends import (
+    DEVIATIONS,
+    DOUBT,
+    ERRORS,
+    HATCH,
+    OF_RUNS,
+    OF_THEORY,
+    UNRELIABLE,
+    Handle,
+    band_handle,
+    doubt_handle,
+    place,
+)
 from .looks import Look, looks, setting
-from .panels import panels
+from .panels import Given, panels
 from .scales import few
 
 CROSS = {"ms": 5, "mew": 1.2, "zorder": 4}
 PREFERRED = (("train_error", "test_error"), ("train_loss", "test_loss"), ("norm",))
 
 
-def _variables(results: Sequence[Result], wanted: Any) -> tuple[str, ...]:
+def _variables(results: Sequence[Result], wanted: str | Sequence[str] | None) -> tuple[str, ...]:
     if wanted is not None:
         names = chosen(wanted)
         for name in names:
@@ -37,15 +49,15 @@ def _variables(results: Sequence[Result], wanted: Any) -> tuple[str, ...]:
 
 def learning_curves(
     *results: Result,
-    variables: Any = None,
-    axes: Any = None,
+    variables: str | Sequence[str] | None = None,
+    axes: Given | None = None,
     labels: Sequence[str] | None = None,
     x: str = "time",
     dim: int | None = None,
     batch_size: int | None = None,
     log_time: bool = False,
     log_value: bool = False,
-) -> Any:
+) -> Given:
     """Draw variables of theories and runs against time, epochs or steps.
 
     Runs: solid mean over trials with a band of one standard deviation of the runs. Theories: dotted for the SGF law,
@@ -73,7 +85,6 @@ def learning_curves(
             _draw(ax, result, name, at, look, (at > 0) | (not log_time))
         ax.set_xlabel(CLOCKS[x])
         ax.set_ylabel(name.replace("_", " "))
-        ax.spines[["top", "right"]].set_visible(False)
         if log_time:
             ax.set_xscale("log")
             few(ax.xaxis, *ax.get_xlim())
@@ -103,11 +114,11 @@ def _size(
     return dim, batch_size
 
 
-def _legends(flat: Any) -> None:
+def _legends(flat: list[Axes]) -> None:
     """What curves and bands are, on the first axes; what is unreliable, wherever it is."""
     for index, ax in enumerate(flat):
         handles, words = ax.get_legend_handles_labels()
-        names = {word: handle for handle, word in zip(handles, words, strict=True)} if index == 0 else {}
+        names: dict[str, Handle] = dict(zip(words, handles, strict=True)) if index == 0 else {}
         bands = {band.get_gid() for band in ax.collections}
         if index == 0:
             names |= {kind: band_handle(kind) for kind in (OF_RUNS, OF_THEORY) if kind in bands}
@@ -128,7 +139,7 @@ def _doubtful(result: Result, name: str, error: np.ndarray) -> np.ndarray:
     return ~(error / largest * share <= ERROR)
 
 
-def _draw(ax: Any, result: Result, name: str, at: np.ndarray, look: Look, shown: np.ndarray) -> None:
+def _draw(ax: Axes, result: Result, name: str, at: np.ndarray, look: Look, shown: np.ndarray) -> None:
     """One result on one axes, at the times that are shown; a matrix-valued variable gives one curve an entry."""
     count = len(result.time)
     if isinstance(result, Runs):

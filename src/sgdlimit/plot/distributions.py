@@ -1,15 +1,16 @@
 """Laws of one weight or one pre-activation: histogram of the runs, line of the theory."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .. import grid
 from ..errors import instance, reject, whole
 from ..results import Result, Runs, Solution
 from .legends import place
-from .looks import COLOURS
-from .panels import panels
+from .looks import COLOURS, run_size
+from .panels import Given, panels
 
 SYMBOLS = {"theta": "\\theta", "r": "r"}
 MEANINGS = {"theta": "weight", "r": "pre-activation"}
@@ -20,11 +21,11 @@ def distributions(
     runs: Runs,
     variable: str = "theta",
     *,
-    snapshots: Any = None,
+    snapshots: ArrayLike | None = None,
     unit: int = 0,
-    axes: Any = None,
-    bins: Any = 60,
-) -> Any:
+    axes: Given | None = None,
+    bins: int | Sequence[float] | np.ndarray = 60,
+) -> Given:
     """Draw the law of θ ("theta") or of r on the training samples ("r"), one axes a snapshot; bins are shared.
 
     Filled: all coordinates of all trials of the runs. Line: the draws of the solution, in the same bins. Both are
@@ -49,7 +50,9 @@ def distributions(
     edges = _edges(bins, [*theory, *seen])
     axes, flat = panels(axes, len(pairs), "snapshots", 3.1, 3.0)
     for ax, law, found, (i, _) in zip(flat, theory, seen, pairs, strict=True):
-        ax.stairs(_density(found, edges), edges, fill=True, color=COLOURS[0], alpha=0.45, label=_runs_name(runs))
+        ax.stairs(
+            _density(found, edges), edges, fill=True, color=COLOURS[0], alpha=0.45, label=f"simulation{run_size(runs)}"
+        )
         middle = (edges[1:] + edges[:-1]) / 2
         ax.plot(middle, _density(law, edges), color="black", lw=1.3, label=solution.about.get("method", "theory"))
         ax.set_title(f"$t$ = {solution['snapshot'][i]:g}", fontsize="medium")
@@ -57,18 +60,12 @@ def distributions(
         ax.set_xlabel(f"{MEANINGS[variable]}  ${SYMBOLS[variable]}{index}$")
         ax.set_xlim(edges[0], edges[-1])
         ax.set_ylim(bottom=0)
-        ax.spines[["top", "right"]].set_visible(False)
     flat[0].set_ylabel("density")
     place(flat)
     return axes
 
 
-def _runs_name(runs: Runs) -> str:
-    dim = runs.about.get("options", {}).get("dim")
-    return "simulation" + (f" ($d$ = {dim}, {runs.trials} trial{'s' * (runs.trials != 1)})" if dim else "")
-
-
-def _pairs(solution: Solution, runs: Runs, snapshots: Any) -> list[tuple[int, int]]:
+def _pairs(solution: Solution, runs: Runs, snapshots: ArrayLike | None) -> list[tuple[int, int]]:
     """Indices of the snapshots to draw, in the solution and in the runs."""
     kept = solution["snapshot"]
     # Runs keep the whole update nearest to the time asked for.
@@ -96,7 +93,7 @@ def _nearest(result: Result, t: float, slack: float) -> int | None:
     return int(gap.argmin()) if gap.min() <= slack else None
 
 
-def _edges(bins: Any, values: list[np.ndarray]) -> np.ndarray:
+def _edges(bins: int | Sequence[float] | np.ndarray, values: list[np.ndarray]) -> np.ndarray:
     """Edges for all panels: the user's, or so many bins over all values."""
     if np.ndim(bins) == 0:
         count = whole("bins", bins, least=1, why="it must be a whole number ≥ 1, or increasing edges")

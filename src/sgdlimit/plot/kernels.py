@@ -1,13 +1,13 @@
 """Two-time kernels as heat maps: time upwards, earlier time to the right."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from ..errors import instance, reject
 from ..results import Solution
-from .panels import panels
+from .panels import Given, panels
 
 SYMBOLS = {"C_theta": "C_\\theta", "R_theta": "R_\\theta", "R_ell": "R_\\ell"}
 RESPONSES = ("R_theta", "R_ell")
@@ -24,9 +24,9 @@ def kernels(
     solution: Solution,
     names: str | Sequence[str] = ("C_theta", "R_theta", "R_ell"),
     *,
-    axes: Any = None,
+    axes: Given | None = None,
     entry: tuple[int, int] = (0, 0),
-) -> Any:
+) -> Given:
     """Draw two-time kernels K(t, t') of a solution side by side, t against t', one axes and one colour bar each.
 
     Responses are drawn for t ≥ t' only. Where a kernel changes sign its colours diverge from zero, otherwise they are
@@ -50,7 +50,7 @@ def kernels(
     return axes
 
 
-def _entry(width: int, entry: Any) -> tuple[int, int]:
+def _entry(width: int, entry: Sequence[int]) -> tuple[int, int]:
     """(student, student_) as indices."""
     allowed = f"it must be two numbers from 0 to {width - 1}"
     if not isinstance(entry, Sequence) or len(entry) != 2:
@@ -61,7 +61,7 @@ def _entry(width: int, entry: Any) -> tuple[int, int]:
     return int(entry[0]), int(entry[1])
 
 
-def _draw(ax: Any, solution: Solution, name: str, unit: tuple[int, int]) -> None:
+def _draw(ax: Axes, solution: Solution, name: str, unit: tuple[int, int]) -> None:
     """One kernel on one axes."""
     time, earlier = solution.time, solution["earlier"]
     value, error = (part[:, :, unit[0], unit[1]] for part in solution.curve(name))
@@ -72,14 +72,11 @@ def _draw(ax: Any, solution: Solution, name: str, unit: tuple[int, int]) -> None
     size = float(np.abs(shown).max())
     sure = SIGN * error + ROUNDING * size
     below, above = (bool(np.any((sign * shown > sure).filled(False))) for sign in (-1, 1))
-    if below and above:
-        colours = {"cmap": DIVERGING, "vmin": -size, "vmax": size}
-    else:
-        colours = {"cmap": NEGATIVE if below else POSITIVE}
+    both = below and above
+    colours, (low, high) = (DIVERGING, (-size, size)) if both else (NEGATIVE if below else POSITIVE, (None, None))
     # nearest: one cell a pair of times, its edges halfway to the neighbours, on any grid
-    mesh = ax.pcolormesh(earlier, time, shown, shading="nearest", rasterized=True, **colours)
+    mesh = ax.pcolormesh(earlier, time, shown, shading="nearest", rasterized=True, cmap=colours, vmin=low, vmax=high)
     which = f"^{{{unit[0]}{unit[1]}}}" if solution[name].shape[2] > 1 else ""
     ax.figure.colorbar(mesh, ax=ax, label=f"${SYMBOLS[name]}{which}(t, t')$")
     ax.set_xlabel("earlier time  $t'$")
     ax.set_ylabel("time  $t$")
-    ax.spines[["top", "right"]].set_visible(False)

@@ -1,14 +1,28 @@
 """Small multiples: the learning curves of a sweep, one panel a value of one axis or a pair of values of two."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from ..errors import reject
 from ..results.variables import chosen
 from ..sweep.reading import axes_of, axis_named, curves, dataset_of
-from .labels import printed, valued
 from .legends import BARS, ERRORS, OF_VALUES, band_handle, place
+from .panels import Given, printed, valued
+
+if TYPE_CHECKING:
+    import xarray
+
+    from ..sweep import Sweep
+
+    Read = tuple[xarray.DataArray, xarray.DataArray]
+    """A variable over axes and time, and its error."""
 
 STYLES = ("-", "--", ":", "-.")
 """One a variable."""
@@ -19,24 +33,22 @@ MOST = 40
 
 
 def multiples(
-    sweep: Any,
-    variables: Any = "test_error",
+    sweep: "Sweep | xarray.Dataset",
+    variables: str | Sequence[str] = "test_error",
     *,
     columns: str | None = None,
     rows: str | None = None,
-    entry: Any = (0, 0),
+    entry: tuple[int, int] = (0, 0),
     log_time: bool = False,
     log_value: bool = False,
-    axes: Any = None,
-) -> Any:
+    axes: Given | None = None,
+) -> np.ndarray:
     """Draw curves of a sweep on a grid, one column a value of one axis, one row a value of another.
 
     columns: the first axis by default; rows: none by default. An axis that remains is told by colours. Bands are two
     errors on either side. A point without a curve is named in its panel, with how it ended. Of a sweep of several kinds
     the first is drawn as lines, others as points with bars. Returns the axes, an array of rows and columns.
     """
-    from matplotlib.lines import Line2D
-
     datasets = list(getattr(sweep, "datasets", {"": dataset_of(sweep)}).values())
     dataset = datasets[0]
     names = chosen(variables)
@@ -75,7 +87,7 @@ def multiples(
     return table
 
 
-def _legend(table: np.ndarray, handles: list[Any]) -> None:
+def _legend(table: np.ndarray, handles: list[Artist]) -> None:
     """Beside the panels, or above a single row of them, where they have a figure to themselves."""
     owner = table[0, 0].figure
     alone = all(ax in table for ax in owner.axes if ax.figure is owner)
@@ -94,7 +106,7 @@ def _legend(table: np.ndarray, handles: list[Any]) -> None:
         legend.remove()
 
 
-def _roles(dataset: Any, columns: Any, rows: Any) -> tuple[str, str | None, str | None]:
+def _roles(dataset: "xarray.Dataset", columns: str | None, rows: str | None) -> tuple[str, str | None, str | None]:
     """The axes told by columns, by rows and by colours."""
     if "point" in dataset.dims:
         raise reject("sweep", "a list of points", "small multiples need a grid; draw it with plot.phase_diagram")
@@ -109,9 +121,7 @@ def _roles(dataset: Any, columns: Any, rows: Any) -> tuple[str, str | None, str 
     return across, down, rest[0] if rest else None
 
 
-def _panels(axes: Any, shape: tuple[int, int]) -> np.ndarray:
-    import matplotlib.pyplot as plt
-
+def _panels(axes: Given | None, shape: tuple[int, int]) -> np.ndarray:
     if shape[0] * shape[1] > MOST:
         raise reject("sweep", f"{shape[0]} × {shape[1]} panels", f"select fewer values; {MOST} panels are the most")
     if axes is None:
@@ -123,18 +133,16 @@ def _panels(axes: Any, shape: tuple[int, int]) -> np.ndarray:
     return table.reshape(shape)
 
 
-def _value(dataset: Any, axis: str, index: int) -> Any:
+def _value(dataset: "xarray.Dataset", axis: str, index: int) -> object:
     return np.asarray(dataset[axis])[index].item()
 
 
-def _colours(count: int) -> Any:
+def _colours(count: int) -> np.ndarray:
     """From dark to bright, the brightest left out: a line in it is not seen on white."""
-    import matplotlib as mpl
-
     return mpl.colormaps["viridis"](np.linspace(0.0, 0.85, count))
 
 
-def _panel(ax: Any, dataset: Any, found: list[Any], hue: str | None) -> None:
+def _panel(ax: Axes, dataset: "xarray.Dataset", found: "list[Read]", hue: str | None) -> None:
     """All curves of one panel, and how those points ended that have none."""
     missing = []
     time = np.asarray(dataset["time"], dtype=float)
@@ -156,7 +164,7 @@ def _panel(ax: Any, dataset: Any, found: list[Any], hue: str | None) -> None:
     )
 
 
-def _points(ax: Any, found: list[Any], hue: str | None) -> None:
+def _points(ax: Axes, found: "list[Read]", hue: str | None) -> None:
     """Another kind of the same sweep: points with bars, at some ten times."""
     for value, error in found:
         time = np.asarray(value["time"], dtype=float)
@@ -167,11 +175,9 @@ def _points(ax: Any, found: list[Any], hue: str | None) -> None:
             ax.errorbar(time[::every], v[::every], ERRORS * e[::every], **style)
 
 
-def _handles(dataset: Any, names: tuple[str, ...], hue: str | None) -> list[Any]:
+def _handles(dataset: "xarray.Dataset", names: tuple[str, ...], hue: str | None) -> list[Artist]:
     """Of the legend: colours of the axis that remains, styles of the variables, where there are several."""
-    from matplotlib.lines import Line2D
-
-    handles = []
+    handles: list[Artist] = []
     if hue is not None:
         values = [_value(dataset, hue, k) for k in range(dataset.sizes[hue])]
         colours = zip(values, _colours(len(values)), strict=True)

@@ -1,20 +1,62 @@
-"""The row of axes that a picture is drawn on."""
+"""The axes that a picture is drawn on, the user's or new ones, and how names stand on them."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import cast
 
+import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 
 from ..errors import reject
 
+Given = Axes | Sequence[Axes] | np.ndarray
+"""One or several axes, as a user may give them and gets them back."""
+NAMES = {
+    "time": ("time", "t = \\eta k / d"),
+    "best_time": ("best time to stop", "t"),
+    "sample_ratio": ("samples per dimension", "\\delta = n/d"),
+    "temperature": ("temperature", "\\tau = \\eta/B"),
+    "learning_rate": ("learning rate", "\\eta"),
+    "batch_size": ("batch size", "B"),
+    "batch_fraction": ("batch fraction", "b"),
+    "correlation_time": ("correlation time", "t_c"),
+    "strength": ("penalty", "\\lambda"),
+    "width": ("width", "m"),
+    "teacher_width": ("width of the teacher", "k"),
+    "t_max": ("last time", "t"),
+}
+"""Words and symbol by the last part of a name."""
 
-def panels(axes: Any, count: int, what: str, width: float, height: float) -> tuple[Any, np.ndarray]:
-    """The axes to return and the same as a flat array: the user's, or a new row of `count` (inches each)."""
-    import matplotlib.pyplot as plt
 
+def panels(axes: Given | None, count: int, what: str, width: float, height: float) -> tuple[Given, list[Axes]]:
+    """The axes to return and the same as a list: the user's, or a new row of `count` (inches each).
+
+    Their frames lose the upper and the right side.
+    """
     if axes is None:
-        _, rows = plt.subplots(1, count, figsize=(width * count, height), squeeze=False, layout="constrained")
-        axes = rows[0]
-    flat = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+        size = (width * count, height)
+        axes = cast("np.ndarray", plt.subplots(1, count, figsize=size, squeeze=False, layout="constrained")[1][0])
+    flat = np.ravel(np.asarray(axes, dtype=object)).tolist()
     if len(flat) != count:
         raise reject("axes", f"{len(flat)} axes", f"give one for each of the {count} {what}")
+    for ax in flat:
+        ax.spines[["top", "right"]].set_visible(False)
     return axes, flat
+
+
+def single(axes: Given | None, width: float, height: float) -> Axes:
+    """The user's axes, or new ones (inches), dressed alike."""
+    return panels(axes, 1, "picture", width, height)[1][0]
+
+
+def printed(name: str) -> str:
+    """A name on an axis, 'temperature  $\\tau = \\eta/B$'; one that is not known as it stands, without underscores."""
+    words, symbol = NAMES.get(name.split(".")[-1], (name.replace("_", " "), ""))
+    return f"{words}  ${symbol}$" if symbol else words
+
+
+def valued(name: str, value: object) -> str:
+    """A name with its value, '$\\tau$ = 0.4'."""
+    words, symbol = NAMES.get(name.split(".")[-1], (name.replace("_", " "), ""))
+    sign = f"${symbol.split(' = ')[0]}$" if symbol else words
+    return f"{sign} = {value:.3g}".replace("inf", "∞") if isinstance(value, int | float) else f"{sign}: {value}"

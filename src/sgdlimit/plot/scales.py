@@ -1,11 +1,17 @@
 """Axes of a diagram: numbers, logarithms or words; ticks of logarithmic ones."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from matplotlib.axis import Axis as Ruler
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from ..sweep.reading import logarithmic
-from .labels import printed
+from .panels import printed
+
+if TYPE_CHECKING:
+    import xarray
 
 COUNTED = 8
 """Whole numbers along an axis that all have a tick."""
@@ -22,29 +28,29 @@ class Axis(NamedTuple):
     log: bool
 
     @classmethod
-    def of(cls, dataset: Any, name: str) -> "Axis":
-        """As the coordinate says; one whose values are spaced geometrically is logarithmic."""
+    def of(cls, dataset: "xarray.Dataset", name: str) -> "Axis":
+        """The axis that a coordinate makes; one whose values are spaced geometrically is logarithmic."""
         values = np.asarray(dataset[name])
         if values.dtype.kind in "fiu" and np.all(np.isfinite(values)):
             return cls(name, values.astype(float), [], logarithmic(values, dataset[name].attrs.get("scale")))
         words = [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in values]
         return cls(name, np.arange(len(values), dtype=float), [word.replace("inf", "∞") for word in words], False)
 
-    def dress(self, tool: Any, set_scale: Any) -> None:
-        """Scale, ticks and label."""
-        tool.set_label_text(printed(self.name))
+    def dress(self, ruler: Ruler, set_scale: Callable[[str], object]) -> None:
+        """Give an axis of a picture its scale, ticks and label."""
+        ruler.set_label_text(printed(self.name))
         if self.words:
-            tool.set_ticks(self.at, self.words)
+            ruler.set_ticks(self.at, self.words)
         elif not self.log and len(self.at) <= COUNTED and np.all(self.at % 1 == 0):
-            tool.set_ticks(self.at)
+            ruler.set_ticks(self.at)
         if not self.log:
             return
         set_scale("log")
-        few(tool, self.at.min(), self.at.max())
+        few(ruler, self.at.min(), self.at.max())
 
     @property
     def edges(self) -> np.ndarray:
-        """Of cells around the values, halfway to the neighbours."""
+        """Edges of the cells around the values, halfway to their neighbours."""
         at = np.log(self.at) if self.log else self.at
         if len(at) == 1:
             return np.array([self.at[0] / 1.5, self.at[0] * 1.5]) if self.log else self.at[0] + np.array([-0.5, 0.5])
@@ -53,12 +59,10 @@ class Axis(NamedTuple):
         return np.exp(edges) if self.log else edges
 
 
-def few(tool: Any, low: float, high: float) -> None:
+def few(ruler: Ruler, low: float, high: float) -> None:
     """Ticks of a logarithmic axis at 1, 2, 5, …, if it has less than three decades."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
-
-    tool.set_minor_formatter(NullFormatter())
+    ruler.set_minor_formatter(NullFormatter())
     if high < 1000 * low:
-        tool.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        tool.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        tool.set_minor_locator(NullLocator())
+        ruler.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ruler.set_minor_locator(NullLocator())

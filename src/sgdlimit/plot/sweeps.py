@@ -1,18 +1,28 @@
 """Diagrams of a sweep over two of its axes, and the lines in them."""
 
 import textwrap
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.patheffects import Normal, Stroke
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from ..errors import reject, whole
 from ..sweep.mesh import scattered
 from ..sweep.reading import axes_of, axis_named, dataset_of, error_of, numbers, read, spans_decades
-from .labels import printed
 from .legends import ERRORS, OF_VALUES, band_handle
 from .looks import COLOURS
+from .panels import printed, single
 from .scales import Axis, few
+
+if TYPE_CHECKING:
+    import xarray
+
+    from ..sweep import Sweep
 
 COLOURMAP = "viridis"
 CONTOURS = 5
@@ -23,25 +33,25 @@ MARKS = ("x", "+", "1", "2", "3", "4")
 """Of points that did not end well, one a word."""
 REASON = 60
 """Letters of a reason in the legend."""
-CONTOUR: dict[str, Any] = {"colors": "black", "linewidths": 0.6, "alpha": 0.7}
+CONTOUR = {"colors": "black", "linewidths": 0.6, "alpha": 0.7}
 PIXELS = 200
 """Along each axis, of a picture of triangles."""
 
 
 def phase_diagram(
-    sweep: Any,
+    sweep: "Sweep | xarray.Dataset",
     variable: str,
     *,
-    time: Any = None,
+    time: float | str | None = None,
     x: str | None = None,
     y: str | None = None,
-    entry: Any = (0, 0),
-    lines: Any = None,
-    contours: Any = CONTOURS,
+    entry: tuple[int, int] = (0, 0),
+    lines: "xarray.Dataset | Mapping[str, xarray.Dataset] | None" = None,
+    contours: int | Sequence[float] | np.ndarray = CONTOURS,
     limits: tuple[float, float] | None = None,
     log_value: bool | None = None,
-    axes: Any = None,
-) -> Any:
+    axes: Axes | None = None,
+) -> Axes:
     """Draw `variable` of a sweep as colours over two of its axes. Returns the axes.
 
     Points on a grid are cells, scattered ones are joined to triangles. An axis whose values are spaced geometrically is
@@ -51,8 +61,6 @@ def phase_diagram(
     at which values. limits: of the colours. Where there is no value it is hatched; points that did not end well are
     marked, with their word (and reason, if they have one in common) in the legend.
     """
-    import matplotlib.pyplot as plt
-
     dataset = dataset_of(sweep)
     names = _two(dataset, x, y)
     value, _, when = read(dataset, variable, time, entry)
@@ -63,23 +71,27 @@ def phase_diagram(
     norm, levels = _norm(finite, limits, log), _levels(contours, finite, log)
     given = _labelled(lines, names)
     if axes is None:
-        _, axes = plt.subplots(figsize=(5.0, 3.9), layout="constrained")
-    draw = _triangles if "point" in dataset.dims else _cells
-    across, up, drawn, contour = draw(axes, dataset, value, names, norm, levels)
-    if contour is not None:
-        axes.clabel(contour, fmt=_short, fontsize="x-small")
+        axes = plt.subplots(figsize=(5.0, 3.9), layout="constrained")[1]
+    picture = (_triangles if "point" in dataset.dims else _cells)(dataset, value, names, log)
+    across, up = picture.axes
+    drawn = axes.pcolormesh(*picture.edges, picture.shown, norm=norm, cmap=COLOURMAP, rasterized=True)
+    if len(levels) and min(picture.shown.shape) > 1:
+        axes.clabel(
+            axes.contour(*picture.middles, picture.shown, levels=levels, **CONTOUR), fmt=_short, fontsize="x-small"
+        )
+    if "point" in dataset.dims:
+        axes.plot(across.at, up.at, ".", color="black", ms=2.5, alpha=0.6, clip_on=False)
     axes.patch.set(**MISSING)
     across.dress(axes.xaxis, axes.set_xscale)
     up.dress(axes.yaxis, axes.set_yscale)
     bar = axes.figure.colorbar(drawn, ax=axes, label=printed(variable) + (f"  ({_typeset(when)})" if when else ""))
     if log:
-        few(bar.ax.yaxis, norm.vmin, norm.vmax)
+        few(bar.ax.yaxis, *bar.ax.get_ylim())
     _mark(axes, dataset, across, up)
     for index, (label, line) in enumerate(given.items()):
         critical_line(line, axes=axes, x=names[0], label=label, colour=COLOURS[(index + 1) % len(COLOURS)])
-    corners = drawn.get_coordinates()
-    axes.set_xlim(corners[0, 0, 0], corners[-1, -1, 0])
-    axes.set_ylim(corners[0, 0, 1], corners[-1, -1, 1])
+    axes.set_xlim(picture.edges[0][0], picture.edges[0][-1])
+    axes.set_ylim(picture.edges[1][0], picture.edges[1][-1])
     handles = axes.get_legend_handles_labels()[0]
     if any(np.any(np.asarray(error_of(line, _line(line)[0])) > 0) for line in given.values()):
         handles.append(band_handle(OF_VALUES))
@@ -92,37 +104,32 @@ def phase_diagram(
 
 
 def critical_line(
-    line: Any, *, axes: Any = None, x: str | None = None, label: str = "", colour: str = COLOURS[1]
-) -> Any:
+    line: "xarray.Dataset", *, axes: Axes | None = None, x: str | None = None, label: str = "", colour: str = COLOURS[1]
+) -> Axes:
     """Draw a line of `sl.critical_line` with its band of two errors: values of the other axis to the right.
 
     x: which axis goes to the right, `along` or the other one (the default). Returns the axes.
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.patheffects import Normal, Stroke
-
     along, other = _line(line)
     if axes is None:
         x = None
-        _, axes = plt.subplots(figsize=(4.4, 3.4), layout="constrained")
-        axes.spines[["top", "right"]].set_visible(False)
+        axes = single(None, 4.4, 3.4)
         Axis.of(line, other).dress(axes.xaxis, axes.set_xscale)
         found = np.asarray(line[along].dropna(other), dtype=float)
         Axis(along, found, [], line[along].attrs.get("scale") == "log").dress(axes.yaxis, axes.set_yscale)
     free, place = Axis.of(line, other).at, np.asarray(line[along], dtype=float)
     error = ERRORS * np.asarray(error_of(line, along))
-    style = {"color": colour, "lw": 1.6, "marker": ".", "ms": 4, "label": label or None, "zorder": 3}
     outline = [Stroke(linewidth=3.0, foreground="white"), Normal()]
-    if x == along:
-        axes.plot(place, free, path_effects=outline, **style)
-        axes.fill_betweenx(free, place - error, place + error, color=colour, alpha=0.35, lw=0, zorder=2)
-    else:
-        axes.plot(free, place, path_effects=outline, **style)
-        axes.fill_between(free, place - error, place + error, color=colour, alpha=0.35, lw=0, zorder=2)
+    band = axes.fill_betweenx if x == along else axes.fill_between
+    axes.plot(
+        *((place, free) if x == along else (free, place)), color=colour, lw=1.6, marker=".", ms=4, label=label or None,
+        zorder=3, path_effects=outline,
+    )  # fmt: skip
+    band(free, place - error, place + error, color=colour, alpha=0.35, lw=0, zorder=2)
     return axes
 
 
-def _line(line: Any) -> tuple[str, str]:
+def _line(line: "xarray.Dataset") -> tuple[str, str]:
     """The axis along which a line was looked for, and the one it runs over."""
     along = getattr(line, "attrs", {}).get("along")
     if along is None or along not in line:
@@ -133,20 +140,23 @@ def _line(line: Any) -> tuple[str, str]:
     return str(along), str(dims[0])
 
 
-def _labelled(lines: Any, names: tuple[str, str]) -> dict[str, Any]:
+def _labelled(
+    lines: "xarray.Dataset | Mapping[str, xarray.Dataset] | None", names: tuple[str, str]
+) -> "dict[str, xarray.Dataset]":
     """Lines by label; each must run over the two axes of the diagram."""
     if lines is None:
         return {}
-    if hasattr(lines, "attrs"):
-        lines = {_typeset(lines.attrs.get("line", "").replace("_", " ")): lines}
     if not isinstance(lines, Mapping):
         raise reject("lines", repr(lines), "give what sl.critical_line returns, or several of them by label")
-    for label, line in lines.items():
+    name = getattr(lines, "attrs", {}).get("line")  # a dataset is a mapping too, of its variables
+    given = cast(
+        "dict[str, xarray.Dataset]", dict(lines) if name is None else {_typeset(name.replace("_", " ")): lines}
+    )
+    for label, line in given.items():
         if set(_line(line)) != set(names):
-            raise reject(
-                "lines", label, f"it runs over {' and '.join(_line(line))}, the diagram over {' and '.join(names)}"
-            )
-    return dict(lines)
+            runs, over = (" and ".join(part) for part in (_line(line), names))
+            raise reject("lines", label, f"it runs over {runs}, the diagram over {over}")
+    return given
 
 
 def _short(value: float) -> str:
@@ -159,7 +169,7 @@ def _typeset(when: str) -> str:
     return when.replace("t = ", "$t$ = ")
 
 
-def _two(dataset: Any, x: Any, y: Any) -> tuple[str, str]:
+def _two(dataset: "xarray.Dataset", x: str | None, y: str | None) -> tuple[str, str]:
     """The axes to draw over: those asked for, or the first two; others must have one value."""
     axes = axes_of(dataset)
     wanted = [axis_named(argument, name, dataset) for argument, name in (("x", x), ("y", y)) if name is not None]
@@ -174,9 +184,7 @@ def _two(dataset: Any, x: Any, y: Any) -> tuple[str, str]:
     return across, up
 
 
-def _norm(finite: np.ndarray, limits: Any, log: bool) -> Any:
-    from matplotlib.colors import LogNorm, Normalize
-
+def _norm(finite: np.ndarray, limits: tuple[float, float] | None, log: bool) -> Normalize:
     shown = finite[finite > 0] if log else finite  # others have no colour, and are hatched
     if not len(shown):
         raise reject("log_value", True, "no value is positive; leave it out")
@@ -187,11 +195,9 @@ def _norm(finite: np.ndarray, limits: Any, log: bool) -> Any:
     return LogNorm(low, high) if log else Normalize(low, high)
 
 
-def _levels(contours: Any, finite: np.ndarray, log: bool) -> np.ndarray:
+def _levels(contours: int | Sequence[float] | np.ndarray, finite: np.ndarray, log: bool) -> np.ndarray:
     """Values of the contours: those given, or so many round ones."""
     finite = finite[finite > 0] if log else finite
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
     if np.ndim(contours):
         return np.unique(numbers("contours", contours))
     count = whole("contours", contours, least=0, why="it must be a whole number ≥ 0, or a list of values")
@@ -204,48 +210,46 @@ def _levels(contours: Any, finite: np.ndarray, log: bool) -> np.ndarray:
     return levels[(levels > low) & (levels < high)]
 
 
-def _cells(axes: Any, dataset: Any, value: Any, names: tuple[str, str], norm: Any, levels: np.ndarray) -> Any:
-    """A grid: one cell a point. Both axes, the cells and the contours."""
-    from matplotlib.colors import LogNorm
+class Picture(NamedTuple):
+    """What a diagram shows, row by row upwards: colours, masked where there is no value."""
 
+    axes: tuple[Axis, Axis]
+    shown: np.ndarray
+    edges: tuple[np.ndarray, np.ndarray]
+    middles: tuple[np.ndarray, np.ndarray]
+    """Of cells, to the right and upwards."""
+
+
+def _cells(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[str, str], log: bool) -> Picture:
+    """A grid: one cell a point."""
     across, up = (Axis.of(dataset, name) for name in names)
     table = value.isel({dim: 0 for dim in value.dims if dim not in names}).transpose(*names[::-1])
     order = np.ix_(np.argsort(up.at), np.argsort(across.at))
     across, up = across._replace(at=np.sort(across.at)), up._replace(at=np.sort(up.at))
     shown = np.ma.masked_invalid(np.asarray(table, dtype=float)[order])
-    if isinstance(norm, LogNorm):
-        shown = np.ma.masked_less_equal(shown, 0.0)
-    cells = axes.pcolormesh(across.edges, up.edges, shown, norm=norm, cmap=COLOURMAP, rasterized=True)
-    contour = None
-    if len(levels) and min(shown.shape) > 1:
-        contour = axes.contour(across.at, up.at, shown, levels=levels, **CONTOUR)
-    return across, up, cells, contour
+    shown = np.ma.masked_less_equal(shown, 0.0) if log else shown
+    return Picture((across, up), shown, (across.edges, up.edges), (across.at, up.at))
 
 
-def _triangles(axes: Any, dataset: Any, value: Any, names: tuple[str, str], norm: Any, levels: np.ndarray) -> Any:
-    """Scattered points: colours of a function that is linear on the triangles between them. The same four."""
-    from matplotlib.colors import LogNorm
+def _triangles(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[str, str], log: bool) -> Picture:
+    """Scattered points: pixels of a function that is linear on the triangles between them."""
     from scipy.interpolate import LinearNDInterpolator
 
     _, _, square, mesh = scattered(dataset, *names)
     across, up = (
         Axis(name, np.asarray(dataset[name], dtype=float), [], log) for name, log in zip(names, square.log, strict=True)
     )
-    log = isinstance(norm, LogNorm)
     values = np.asarray(value.where(value > 0) if log else value, dtype=float)
     edges = np.linspace(0.0, 1.0, PIXELS + 1)
     middle = (edges[1:] + edges[:-1]) / 2
     surface = LinearNDInterpolator(mesh.delaunay, np.log(values) if log else values)
     picture = surface(np.stack(np.meshgrid(middle, middle), axis=-1))
     shown = np.ma.masked_invalid(np.exp(picture) if log else picture)
-    (x, y), (mid_x, mid_y) = ([square.along(axis, places) for axis in (0, 1)] for places in (edges, middle))
-    colours = axes.pcolormesh(x, y, shown, norm=norm, cmap=COLOURMAP, rasterized=True)
-    contour = axes.contour(mid_x, mid_y, shown, levels=levels, **CONTOUR) if len(levels) else None
-    axes.plot(across.at, up.at, ".", color="black", ms=2.5, alpha=0.6, clip_on=False)
-    return across, up, colours, contour
+    ends, centres = ((square.along(0, places), square.along(1, places)) for places in (edges, middle))
+    return Picture((across, up), shown, ends, centres)
 
 
-def _mark(axes: Any, dataset: Any, across: Axis, up: Axis) -> None:
+def _mark(axes: Axes, dataset: "xarray.Dataset", across: Axis, up: Axis) -> None:
     """Points that did not end well, by their word."""
     for index, (label, x, y) in enumerate(_unwell(dataset, across.name, up.name)):
         axes.plot(
@@ -254,7 +258,7 @@ def _mark(axes: Any, dataset: Any, across: Axis, up: Axis) -> None:
         )  # fmt: skip
 
 
-def _unwell(dataset: Any, x: str, y: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _unwell(dataset: "xarray.Dataset", x: str, y: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Label and places along both axes of the points of every status but complete."""
     if "status" not in dataset:
         return

@@ -30,7 +30,7 @@ from ..dmft.system import System
 from ..dmft.weight_side import Linear
 from ..errors import DivergenceWarning, real, reject, whole
 from ..execute.crew import precise
-from ..limits.averages import make_nodes, observe
+from ..measure.averages import make_nodes, observe
 from ..problem import Iid, Problem, fields, observables
 from ..progress import Progress
 from ..results import Solution, Variable, statistics

@@ -19,7 +19,7 @@ INTERNAL = (SOFT, "fresh_norm", "fresh_overlap", "own", "rest", "along", "respon
 """Recorded by the march, not for users."""
 
 
-Named = tuple[tuple[str, Callable[..., object]], ...]
+Named = tuple[tuple[str, Callable[..., jax.Array]], ...]
 
 
 @final

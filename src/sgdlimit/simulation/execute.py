@@ -5,20 +5,21 @@ import threading
 import time as clock
 import warnings
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .._fingerprint import digest
 from .._machine import memory
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, Interrupted, reject, whole
 from ..errors import precision as single_or_double
-from ..limits.curvature import stiff_words
-from ..limits.stability import divergence_words, largest_stable
+from ..exact.stability import divergence_words, largest_stable
+from ..measure.curvature import stiff_words
 from ..problem import Problem
 from ..progress import Progress
 from ..results import Runs, Variable
@@ -32,25 +33,28 @@ MOST_TRIALS = 100_000
 """Far more than any average needs, and few enough to be lined up at once."""
 
 
-class Job(NamedTuple):
+class Ensemble(NamedTuple):
     """What the trials have in common, whichever way their data come about."""
 
     method: str
     problem: Problem
     algorithm: Algorithm
     plan: Plan
-    prepare: Callable[[int], tuple[Trial, Any, Keys]]
+    prepare: Callable[[int], tuple[Trial, jax.Array, Keys]]
     """Data, θ⁰ and keys of a trial."""
     samples: int
     """n; 0 for infinite data."""
     dim: int
+    seed: int
     matrix: np.ndarray | None
     """The user's own X, if the data are not drawn."""
-    owner: dict[str, Any]
+    owner: dict[str, object]
     """By name, what a trial's numbers come from beside problem, algorithm, seed, plan and precision."""
+    options: dict[str, object]
+    """What the result says of how it was asked for, beside size and times."""
 
 
-def _check_workers(job: Job, trials: int, workers: int | None, double: bool) -> int:
+def _check_workers(job: Ensemble, trials: int, workers: int | None, double: bool) -> int:
     """As many trials at once as there are cores, as the user says, and as fit into memory."""
     own_choice = workers is not None
     if workers is None:
@@ -67,24 +71,22 @@ def _check_workers(job: Job, trials: int, workers: int | None, double: bool) -> 
     return min(workers, fitting)
 
 
-def _owner(job: Job, seed: int, double: bool) -> dict[str, str]:
-    """Of a checkpoint. The number of trials is no part of it: more of them go on from the same file."""
-    said = {"method": job.method, "dim": job.dim, "dtype": "float64" if double else "float32"}
+def _owner(job: Ensemble, dtype: str) -> dict[str, str]:
+    """Whose a checkpoint is. The number of trials is no part of it: more of them go on from the same file."""
+    said = {"method": job.method, "dim": job.dim, "dtype": dtype}
     seen = {"step": job.plan.step_time, "times": job.plan.record, "snapshots": job.plan.keep} | job.owner
-    return identity(job.problem, job.algorithm, seed, **said, **{name: digest(part) for name, part in seen.items()})
+    return identity(job.problem, job.algorithm, job.seed, **said, **{name: digest(part) for name, part in seen.items()})
 
 
 def execute(
-    job: Job,
-    *,
+    job: Ensemble,
     trials: int,
-    dtype: Any,
+    *,
+    dtype: DTypeLike,
     workers: int | None,
     progress: bool | None,
-    seed: int,
-    checkpoint: Any,
-    options: dict[str, Any],
-    watch: Callable[..., None] | None = None,
+    checkpoint: str | os.PathLike[str] | None,
+    watch: Callable[[int, float, dict[str, np.ndarray]], None] | None = None,
 ) -> Runs:
     """Run all trials, a few at a time; the first error or Ctrl-C stops them all.
 
@@ -95,65 +97,66 @@ def execute(
     )
     if watch is not None and not callable(watch):
         raise reject("watch", repr(watch), "it must be a function watch(trial, time, values), or None")
-    double = single_or_double(dtype) == "float64"
+    dtype = single_or_double(dtype)
+    double, last = dtype == "float64", int(job.plan.record[-1])
     workers = _check_workers(job, trials, workers, double)
-    kept = Checkpoint(checkpoint, {} if checkpoint is None else _owner(job, seed, double))
-    last = int(job.plan.record[-1])
-    halt = threading.Event()
-    horizon = [last]  # once a trial has diverged, the others need not go further than it did
-    lock = threading.Lock()
-    began = clock.perf_counter()
-    traces = {i: unpacked(piece) for i in range(trials) if (piece := kept.get(f"trial {i}")) is not None}
-    left = [i for i in range(trials) if i not in traces]
+    kept = Checkpoint(checkpoint, {} if checkpoint is None else _owner(job, dtype))
+    began = compiled = clock.perf_counter()
+    halt, lock = threading.Event(), threading.Lock()
+    horizon = last  # once a trial has diverged, the others need not go further than it did
+    traces: dict[int, Trace] = {}
+    stopped = False
 
-    def diverged(trace: Trace) -> None:
+    def ended(index: int, trace: Trace) -> Trace:
+        nonlocal horizon
         if trace.diverged is not None:
             with lock:
-                horizon[0] = min(horizon[0], round(trace.diverged[1] / job.plan.step_time))
+                horizon = min(horizon, round(trace.diverged[1] / job.plan.step_time))
+        traces[index] = trace
+        return trace
 
-    for trace in traces.values():
-        diverged(trace)
-    stopped = False
+    for index in range(trials):
+        if (piece := kept.get(f"trial {index}")) is not None:
+            ended(index, unpacked(piece))
+    left = [index for index in range(trials) if index not in traces]
     with Progress("simulating", trials * last, progress) as bar, kept.keeping():
         bar.advance(len(traces) * last)
 
-        def march(index: int, prepared: Any = None) -> Trace:
+        def march(index: int) -> None:
             if halt.is_set():
-                return Trace([], [], None)
+                return
             with precision(double):
-                trial, theta, keys = job.prepare(index) if prepared is None else prepared
                 done = 0
 
                 def advanced(step: int) -> bool:
                     nonlocal done
                     bar.advance(step - done)
                     done = step
-                    return not halt.is_set() and step < horizon[0]
+                    return not halt.is_set() and step < horizon
 
+                prepared = first.pop() if index == left[0] else job.prepare(index)
                 told = None if watch is None else partial(watch, index)
-                trace = run(trial, theta, job.algorithm, job.plan, keys, advanced, told)
-                diverged(trace)
+                trace = ended(index, run(*prepared, job.algorithm, job.plan, advanced, told))
                 if kept.kept and _ended(job, trace):
                     kept.put(f"trial {index}", packed(trace))
-                return trace
 
-        prepared = None
+        first: list[tuple[Trial, jax.Array, Keys]] = []
         if left:
             bar.phase("compiling")
-            prepared = compile_for(lambda: job.prepare(left[0]), job.algorithm, job.plan, job.samples, double)
+            with precision(double):
+                first.append(job.prepare(left[0]))
+                compile_for(*first[0], job.algorithm, job.plan)
             bar.phase("")
         compiled = clock.perf_counter()
-        futures: dict[int, Future[Trace]] = {}
         with ThreadPoolExecutor(workers) as pool:
             try:
-                futures |= {i: pool.submit(march, i, prepared if i == left[0] else None) for i in left}
-                del prepared
-                wait(futures.values(), return_when=FIRST_EXCEPTION)
-                traces |= {i: future.result() for i, future in futures.items()}
+                futures = [pool.submit(march, index) for index in left]
+                wait(futures, return_when=FIRST_EXCEPTION)
+                for future in futures:
+                    future.result()
             except BaseException as error:
                 halt.set()
                 pool.shutdown(wait=True, cancel_futures=True)
-                traces |= {i: future.result() for i, future in futures.items() if _returned(future)}
                 traces = _worth(job, traces)
                 stopped = isinstance(error, KeyboardInterrupt) and bool(traces)
                 if not stopped:
@@ -164,19 +167,13 @@ def execute(
         status, message = "interrupted", kept.told(_reached(job, traces, trials) + f"; {message}" * bool(message))
     elif status != "complete":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
-    variables, coords = _label(job, traces)
+    size = {"dim": job.dim, "samples": job.samples or None, "trials": trials, "dtype": dtype}
     about = provenance(
         job.method,
         job.problem,
         job.algorithm,
-        seed=seed,
-        options=options
-        | {
-            "dim": job.dim,
-            "samples": job.samples or None,
-            "trials": trials,
-            "dtype": "float64" if double else "float32",
-        },
+        seed=job.seed,
+        options={"t_max": float(last * job.plan.step_time)} | job.options | size,
         status=status,
         message=message,
         diagnostics={
@@ -187,28 +184,24 @@ def execute(
             "workers": workers,
         },
     )
-    runs = Runs(variables, coords, about)
+    runs = Runs(*_label(job, traces), about)
     if stopped:
         raise Interrupted(runs)
     return runs
 
 
-def _ended(job: Job, trace: Trace) -> bool:
+def _ended(job: Ensemble, trace: Trace) -> bool:
     """Whether a trial has come to its end, good or bad."""
     return trace.diverged is not None or len(trace.recorded) == len(job.plan.record)
 
 
-def _returned(future: Future[Trace]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is None
-
-
-def _worth(job: Job, traces: dict[int, Trace]) -> dict[int, Trace]:
+def _worth(job: Ensemble, traces: dict[int, Trace]) -> dict[int, Trace]:
     """Of interrupted work: the trials that have ended, or else all that have left the start."""
     ended = {i: trace for i, trace in traces.items() if _ended(job, trace)}
     return ended or {i: trace for i, trace in traces.items() if len(trace.recorded) > 1}
 
 
-def _reached(job: Job, traces: dict[int, Trace], trials: int) -> str:
+def _reached(job: Ensemble, traces: dict[int, Trace], trials: int) -> str:
     """How far interrupted work came."""
     if any(_ended(job, trace) for trace in traces.values()):
         return f"{len(traces)} of {trials} trials were finished"
@@ -217,7 +210,8 @@ def _reached(job: Job, traces: dict[int, Trace], trials: int) -> str:
     return f"{len(traces)} of {trials} trials had come to t = {last:.4g} of {wanted:.4g}"
 
 
-def _ending(job: Job, traces: dict[int, Trace]) -> tuple[str, str]:
+def _ending(job: Ensemble, traces: dict[int, Trace]) -> tuple[str, str]:
+    """Status and message: whether a trial diverged, when, and what theory knows of it."""
     bad = [(trace.diverged, index) for index, trace in traces.items() if trace.diverged is not None]
     if not bad:
         return "complete", ""
@@ -232,7 +226,7 @@ def _ending(job: Job, traces: dict[int, Trace]) -> tuple[str, str]:
     return "diverged", words + stiff
 
 
-def _label(job: Job, found: dict[int, Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
+def _label(job: Ensemble, found: dict[int, Trace]) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
     """Stack trials; after a divergence, or Ctrl-C, keep only the times that every trial reached."""
     plan, numbers = job.plan, sorted(found)
     traces = [found[i] for i in numbers]

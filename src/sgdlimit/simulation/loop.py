@@ -3,7 +3,6 @@
 import contextlib
 import heapq
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
@@ -13,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..algorithms import Algorithm
-from ..algorithms.base import FreshData, StoredData
+from ..algorithms.base import Data, FreshData, StoredData
 from ..algorithms.minibatch import FLOYD_LIMIT
-from ..limits.stability import BOUND
+from ..exact.stability import BOUND
 from ..results.variables import COMPARABLE
 from .trial import Trial, observe, snapshot
 
@@ -30,9 +29,9 @@ snapshot_jit = jax.jit(snapshot)
 class Keys(NamedTuple):
     """Independent streams: batches, the noise of a step, the start of the algorithm's state."""
 
-    draws: Any
-    steps: Any
-    start: Any
+    draws: jax.Array
+    steps: jax.Array
+    start: jax.Array
 
 
 class Plan(NamedTuple):
@@ -53,7 +52,7 @@ class Trace(NamedTuple):
 
 
 def packed(trace: Trace) -> dict[str, np.ndarray]:
-    """As arrays by name, for a file."""
+    """A trace as arrays by name, for a file."""
     out = {"counts": np.asarray([len(trace.recorded), len(trace.kept)])}
     for kind, rows in (("recorded", trace.recorded), ("kept", trace.kept)):
         out |= {f"{kind} {name}": np.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}
@@ -61,7 +60,7 @@ def packed(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def unpacked(arrays: dict[str, np.ndarray]) -> Trace:
-    """From a file."""
+    """A trace from the arrays that `packed` makes of it."""
 
     def rows(kind: str, count: int) -> list[dict[str, np.ndarray]]:
         names = [name for name in arrays if name.startswith(f"{kind} ")]
@@ -80,7 +79,8 @@ def window(algorithm: Algorithm, samples: int) -> int:
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _draws(algorithm: Algorithm, key: Any, count: int, samples: int, first: Any) -> Any:
+def _draws(algorithm: Algorithm, key: jax.Array, count: int, samples: int, first: int) -> Any:
+    """What `count` updates from `first` on draw, a row each: a tree of the algorithm's own."""
     if samples == 0:  # fresh data: only the number of rows matters
         return jnp.zeros((count, algorithm.rows or 1), dtype=jnp.int32)
     return algorithm.draws(key, first, count, samples)
@@ -95,27 +95,36 @@ def precision(double: bool) -> Iterator[None]:
 
 
 @jax.jit
-def _start(algorithm: Algorithm, data: Any, key: Any) -> Any:
+def _start(algorithm: Algorithm, data: Data, key: jax.Array) -> Any:
+    """What the algorithm carries from update to update: a tree of its own."""
     return algorithm.start_updates(key, data)
 
 
 @jax.jit
 def _advance(
-    algorithm: Algorithm, trial: Trial, theta: Any, state: Any, table: Any, first: Any, pieces: Any, dt: Any, key: Any
-) -> tuple[Any, Any, Any, dict[str, Any]]:
+    algorithm: Algorithm,
+    trial: Trial,
+    theta: jax.Array,
+    state: Any,
+    table: Any,
+    first: int,
+    pieces: jax.Array,
+    dt: float,
+    key: jax.Array,
+) -> tuple[jax.Array, Any, jax.Array, dict[str, jax.Array]]:
     """Updates lo … hi−1 for each row (lo, hi, look) of `pieces`; `table` holds the draws of updates from `first` on.
 
     Also, after each piece, whether θ is still bounded, and the observables where `look` is not zero.
     """
 
-    def update(k: Any, carry: Any) -> Any:
+    def update(k: jax.Array, carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
         theta, state = carry
         draw = jax.tree.map(lambda rows: rows[k - first], table)
         return algorithm.update(trial.data, theta, state, k * dt, dt, draw, jax.random.fold_in(key, k))
 
     nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), jax.eval_shape(observe, trial, theta))
 
-    def advance(carry: Any, piece: Any) -> Any:
+    def advance(carry: tuple[jax.Array, Any], piece: jax.Array) -> tuple[Any, Any]:
         lo, hi, look = piece
         theta, state = jax.lax.fori_loop(lo, hi, update, carry)
         size = jnp.mean(theta**2)
@@ -146,10 +155,10 @@ def _calls(plan: Plan, algorithm: Algorithm, data: Any, theta: Any, span: int) -
 
 def run(
     trial: Trial,
-    theta: Any,
+    theta: jax.Array,
+    keys: Keys,
     algorithm: Algorithm,
     plan: Plan,
-    keys: Keys,
     advanced: Callable[[int], bool],
     watch: Callable[[float, dict[str, np.ndarray]], None] | None = None,
 ) -> Trace:
@@ -188,24 +197,7 @@ def _finite(values: dict[str, np.ndarray], i: int) -> bool:
     return all(np.all(np.isfinite(values[name][i])) for name in COMPARABLE if name in values)
 
 
-def compile_for(
-    prepare: Callable[[], tuple[Trial, Any, Keys]], algorithm: Algorithm, plan: Plan, samples: int, double: bool
-) -> Any:
-    """Compile everything a run needs, by doing it with no updates; parts that do not depend on each other at once.
-
-    Returns what `prepare` made. `samples` is n, 0 for infinite data.
-    """
-
-    def alone(part: Callable[..., Any], *arguments: Any) -> Any:
-        with precision(double):
-            return jax.block_until_ready(part(*arguments))
-
-    with precision(double), ThreadPoolExecutor(3) as pool:
-        drawing = pool.submit(alone, _draws, algorithm, jax.random.key(0), window(algorithm, samples), samples, 0)
-        trial, theta, keys = prepare()
-        keeping = pool.submit(alone, snapshot_jit, trial, theta)
-        state, table = _start(algorithm, trial.data, keys.start), drawing.result()
-        nothing = np.zeros((PIECES, 3), dtype=np.int32)
-        alone(_advance, algorithm, trial, theta, state, table, 0, nothing, plan.step_time, keys.steps)
-        keeping.result()
-    return trial, theta, keys
+def compile_for(trial: Trial, theta: jax.Array, keys: Keys, algorithm: Algorithm, plan: Plan) -> None:
+    """Compile all that a run needs, by a run without updates."""
+    start = np.zeros(1, dtype=np.int64)
+    run(trial, theta, keys, algorithm, plan._replace(record=start, keep=start), lambda _: True)

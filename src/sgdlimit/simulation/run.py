@@ -1,27 +1,32 @@
 """`simulate` and `simulate_on_data`: validate, plan, and say how each trial comes about."""
 
+import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from .. import grid
 from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData, check_share, require
 from ..errors import real, reject, seed_number, whole
-from ..limits.curvature import COUNT, Curvature, curvature, moving_of, start_samples
-from ..limits.on_data import read_data, signs
-from ..problem import DataLaw, Labels, NoPenalty, Point, Problem, Square
+from ..measure.curvature import COUNT, Curvature, curvature, start_samples
+from ..measure.pace import moving_of
+from ..own_data import Matrix, read_data, signs
+from ..problem import DataLaw, Labels, NoPenalty, Point, Problem, Square, VectorField
 from ..problem.data import tested, warn_of_rank
+from ..problem.entries import Entries
 from ..problem.entries import resolve as resolve_entries
+from ..problem.losses import LossLike
+from ..problem.penalties import PenaltyLike
 from ..problem.problem import check_start
 from ..problem.schedules import resolving_step
 from ..results import Runs
 from ..results import metrics as own
-from .execute import Job, execute
+from .execute import Ensemble, execute
 from .loop import Keys, Plan
 from .trial import Extra, RowsTest, Trial, build, coordinates_of
 
@@ -46,17 +51,17 @@ def simulate(
     *,
     dim: int,
     trials: int = 10,
-    times: Any = None,
+    times: ArrayLike | None = None,
     dt: float | None = None,
     seed: int = 0,
-    entries: Any = "gaussian",
-    snapshots: Any = None,
+    entries: str | Callable[..., jax.Array] | Entries = "gaussian",
+    snapshots: ArrayLike | None = None,
     test_samples: int | None = None,
-    metrics: Mapping[str, Callable[..., Any]] | None = None,
-    weight_metrics: Mapping[str, Callable[..., Any]] | None = None,
+    metrics: Mapping[str, Callable[..., ArrayLike]] | None = None,
+    weight_metrics: Mapping[str, Callable[..., ArrayLike]] | None = None,
     test_data: DataLaw | None = None,
-    dtype: str = "float32",
-    checkpoint: Any = None,
+    dtype: DTypeLike = "float32",
+    checkpoint: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     watch: Callable[[int, float, dict[str, np.ndarray]], None] | None = None,
     progress: bool | None = None,
@@ -98,43 +103,39 @@ def simulate(
     plan, step = _plan(algorithm, problem, dim, samples, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))
 
-    def prepare(index: int) -> tuple[Trial, Any, Keys]:
+    def prepare(index: int) -> tuple[Trial, jax.Array, Keys]:
         key = jax.random.fold_in(root, index)
         trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), coordinates)
         return trial._replace(extra=extra), theta, _keys(key)
 
     owner = {"entries": law, "test_samples": fresh, "metrics": extra, "test_data": test_data}
-    job = Job("simulation", problem, algorithm, plan, prepare, samples, dim, None, owner)
-    options = {"t_max": float(plan.record[-1] * plan.step_time), "dt": step, "entries": law, "test_samples": fresh}
-    if test_data is not None:
-        options["test_data"] = test_data
-    return execute(
-        job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, checkpoint=checkpoint,
-        options=options, watch=watch,
-    )  # fmt: skip
+    options: dict[str, object] = {"dt": step, "entries": law, "test_samples": fresh}
+    options |= {} if test_data is None else {"test_data": test_data}
+    job = Ensemble("simulation", problem, algorithm, plan, prepare, samples, dim, seed, None, owner, options)
+    return execute(job, trials, dtype=dtype, workers=workers, progress=progress, checkpoint=checkpoint, watch=watch)
 
 
 def simulate_on_data(
-    X: Any,
-    y: Any,
+    X: Matrix,
+    y: ArrayLike,
     algorithm: Algorithm,
     *,
-    loss: Any = None,
-    penalty: Any = None,
+    loss: LossLike | VectorField | None = None,
+    penalty: PenaltyLike | VectorField | None = None,
     bias: bool = False,
-    X_test: Any = None,
-    y_test: Any = None,
+    X_test: Matrix | None = None,
+    y_test: ArrayLike | None = None,
     binary: bool | None = None,
     trials: int = 10,
     t_max: float | None = None,
-    times: Any = None,
+    times: ArrayLike | None = None,
     dt: float | None = None,
     seed: int = 0,
-    snapshots: Any = None,
-    metrics: Mapping[str, Callable[..., Any]] | None = None,
-    weight_metrics: Mapping[str, Callable[..., Any]] | None = None,
-    dtype: str = "float32",
-    checkpoint: Any = None,
+    snapshots: ArrayLike | None = None,
+    metrics: Mapping[str, Callable[..., ArrayLike]] | None = None,
+    weight_metrics: Mapping[str, Callable[..., ArrayLike]] | None = None,
+    dtype: DTypeLike = "float32",
+    checkpoint: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     progress: bool | None = None,
 ) -> Runs:
@@ -145,52 +146,41 @@ def simulate_on_data(
     where not said. A metric ψ(r, r_star, z) gets the label as z.
     """
     keep_programs()
-    X, y, X_test, y_test = read_data(X, y, X_test, y_test)
-    binary = signs(y, binary)
-    n, dim = X.shape
+    rows, labels, fresh, fresh_labels = read_data(X, y, X_test, y_test)
+    n, dim = rows.shape
     problem = Problem(
         loss=Square() if loss is None else loss,
-        labels=Labels(_own_label, binary=binary),
+        labels=Labels(_own_label, binary=signs(labels, binary)),
         penalty=NoPenalty() if penalty is None else penalty,
         sample_ratio=n / dim,
         noise=Point(0.0),
         bias=bias,
     )
     if problem.bias:
-        X = _with_constant(X, dim)
-        X_test = None if X_test is None else _with_constant(X_test, dim)
+        rows = _with_constant(rows, dim)
+        fresh = None if fresh is None else _with_constant(fresh, dim)
     require(problem, algorithm)
-    check_start(problem, z=y)
+    check_start(problem, z=labels)
     extra = Extra(own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics))
     wanted = grid.resolve(t_max, times)
-    some = y[np.linspace(0, n - 1, min(n, COUNT)).astype(int)]
+    some = labels[np.linspace(0, n - 1, min(n, COUNT)).astype(int)]
     # In single precision: its last digits depend on how many cores took part, and steps must not.
-    top = float(np.float32(np.linalg.norm(X, 2))) ** 2 * dim / n
+    top = float(np.float32(np.linalg.norm(rows, 2))) ** 2 * dim / n
     pull = curvature(problem, float(wanted[-1]), np.zeros((len(some), 1)), some, top)
     plan, step = _plan(algorithm, problem, dim, n, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))
 
-    def prepare(index: int) -> tuple[Trial, Any, Keys]:
-        float_type = jnp.zeros(()).dtype
-        rows = jnp.asarray(X, dtype=float_type)
-        data = StoredData(problem, rows, jnp.zeros((n, 0)), jnp.asarray(y, dtype=float_type))
+    def prepare(index: int) -> tuple[Trial, jax.Array, Keys]:
+        data = StoredData(problem, jnp.asarray(rows), jnp.zeros((n, 0)), jnp.asarray(labels))
         test = None
-        if X_test is not None:
-            fresh = jnp.asarray(X_test, dtype=float_type)
-            test = RowsTest(fresh, jnp.zeros((len(X_test), 0)), jnp.asarray(y_test, dtype=float_type))
-        return (
-            Trial(data, jnp.zeros((dim, 0)), test, extra),
-            jnp.zeros((X.shape[1], 1)),
-            _keys(jax.random.fold_in(root, index)),
-        )
+        if fresh is not None:
+            test = RowsTest(jnp.asarray(fresh), jnp.zeros((len(fresh), 0)), jnp.asarray(fresh_labels))
+        keys = _keys(jax.random.fold_in(root, index))
+        return Trial(data, jnp.zeros((dim, 0)), test, extra), jnp.zeros((rows.shape[1], 1)), keys
 
-    owner = {"data": (X, y, X_test, y_test), "metrics": extra}
-    job = Job("simulation on data", problem, algorithm, plan, prepare, n, dim, X, owner)
-    options = {"t_max": float(plan.record[-1] * plan.step_time), "dt": step}
-    return execute(
-        job, trials=trials, dtype=dtype, workers=workers, progress=progress, seed=seed, checkpoint=checkpoint,
-        options=options,
-    )  # fmt: skip
+    owner = {"data": (rows, labels, fresh, fresh_labels), "metrics": extra}
+    job = Ensemble("simulation on data", problem, algorithm, plan, prepare, n, dim, seed, rows, owner, {"dt": step})
+    return execute(job, trials, dtype=dtype, workers=workers, progress=progress, checkpoint=checkpoint)
 
 
 def _with_constant(X: np.ndarray, dim: int) -> np.ndarray:
@@ -198,12 +188,12 @@ def _with_constant(X: np.ndarray, dim: int) -> np.ndarray:
     return np.column_stack([X, np.full(len(X), dim**-0.5)])
 
 
-def _own_label(r_star: Any, z: Any) -> Any:
+def _own_label(r_star: jax.Array, z: jax.Array) -> jax.Array:
     """The user's labels travel as z."""
     return z
 
 
-def _keys(key: Any) -> Keys:
+def _keys(key: jax.Array) -> Keys:
     return Keys(*(jax.random.fold_in(key, i) for i in (1, 2, 3)))
 
 
@@ -234,7 +224,7 @@ def _plan(
     samples: int,
     dt: float | None,
     times: np.ndarray,
-    snapshots: Any,
+    snapshots: ArrayLike | None,
     pull: Curvature,
 ) -> tuple[Plan, float | None]:
     """Whole updates at which to record; and the step, where it was a choice."""

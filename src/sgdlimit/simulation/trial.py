@@ -16,23 +16,24 @@ from ..problem.data import Table
 from ..problem.entries import Entries
 from ..problem.rows import FeatureMap, Rows, Scaled
 from ..problem.shift import moved, place
+from ..results.metrics import Named
 
 
 class GaussianTest(NamedTuple):
     """Fresh Gaussian samples: (w, w*) given θ is exactly Gaussian, so no test matrix is needed."""
 
-    normals: Any
-    z: Any
-    variance: Any = None
+    normals: jax.Array
+    z: jax.Array
+    variance: jax.Array | None = None
     """s of every coordinate, (d,); None for iid entries."""
 
 
 class RowsTest(NamedTuple):
     """Fresh samples as rows, for entries that are not Gaussian and for the user's data."""
 
-    X: Any
-    r_star: Any
-    z: Any
+    X: jax.Array
+    r_star: jax.Array
+    z: jax.Array
 
 
 @final
@@ -41,18 +42,18 @@ class RowsTest(NamedTuple):
 class Extra:
     """The user's own averages: pairs of a name and ψ(r, r*, z), or ψ(θ, θ*)."""
 
-    on_samples: Any = static(default=())
-    on_weights: Any = static(default=())
+    on_samples: Named = static(default=())
+    on_weights: Named = static(default=())
 
 
 class Trial(NamedTuple):
     """Everything a run reads and never changes."""
 
     data: Data
-    theta_star: Any
+    theta_star: jax.Array
     test: GaussianTest | RowsTest | None
     extra: Extra = Extra()
-    by_group: Any = None
+    by_group: jax.Array | None = None
     """(g, d): the mean over each group's coordinates, where there are several groups."""
 
 
@@ -133,8 +134,8 @@ def build(
     return Trial(data, theta_star, test, by_group=by_group), theta
 
 
-def observe(trial: Trial, theta: Any) -> dict[str, Any]:
-    """Every observable of the problem at θ."""
+def observe(trial: Trial, theta: jax.Array) -> dict[str, jax.Array]:
+    """Every observable of the problem at θ, by name."""
     problem, full, m = trial.data.problem, theta, theta.shape[1]
     dim = dimension(problem, len(full))
     theta = full[:dim]
@@ -147,9 +148,9 @@ def observe(trial: Trial, theta: Any) -> dict[str, Any]:
     if problem.k:
         out["overlap"] = overlap
     if trial.by_group is not None:
-        out["norm_by_group"] = _by_group(trial, theta, theta)
+        out["norm_by_group"] = _by_group(trial.by_group, theta, theta)
         if problem.k:
-            out["overlap_by_group"] = _by_group(trial, theta, trial.theta_star)
+            out["overlap_by_group"] = _by_group(trial.by_group, theta, trial.theta_star)
     chosen = observables.on_samples(problem) | dict(trial.extra.on_samples)
     for name, fn in trial.extra.on_weights:
         out[name] = jnp.mean(jax.vmap(fn)(theta, trial.theta_star))
@@ -175,14 +176,14 @@ def observe(trial: Trial, theta: Any) -> dict[str, Any]:
     return out
 
 
-def _by_group(trial: Trial, left: Any, right: Any) -> Any:
+def _by_group(means: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
     """Products of weights, averaged over each group's coordinates: (g, ·, ·)."""
     products = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
-    return (trial.by_group @ products).reshape(-1, left.shape[1], right.shape[1])
+    return (means @ products).reshape(-1, left.shape[1], right.shape[1])
 
 
-def snapshot(trial: Trial, theta: Any) -> dict[str, Any]:
-    """Weights and pre-activations, for comparing distributions."""
+def snapshot(trial: Trial, theta: jax.Array) -> dict[str, jax.Array]:
+    """Weights and pre-activations of the training samples by name, for comparing distributions."""
     out = {"theta": theta[: dimension(trial.data.problem, len(theta))]}
     if trial.data.problem.k:
         out["theta_star"] = trial.theta_star

@@ -45,7 +45,7 @@ LETTERS = 32
 
 def function(kind: str) -> Callable[..., Result]:
     """The function that computes a kind."""
-    from ..limits import least_squares, online
+    from ..exact import least_squares, online
     from ..simulation import simulate
     from ..solver import solve
 

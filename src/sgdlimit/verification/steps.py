@@ -12,8 +12,8 @@ import numpy as np
 from ..algorithms import SGF
 from ..algorithms.base import drifts, forces, gather
 from ..errors import UnreliableWarning
-from ..limits import least_squares
-from ..limits.least_squares import covers
+from ..exact import least_squares
+from ..exact.least_squares import covers
 from ..problem import Problem
 from ..problem.entries import GaussianEntries
 from ..results import Solution

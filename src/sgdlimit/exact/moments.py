@@ -1,6 +1,6 @@
 """Infinite data with h = Λθ: second moments of (θ, θ*) as ordinary differential equations, group by group."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +8,10 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import reject
-from ..problem import Iid, Problem, fields
+from ..measure.averages import PER_REPLICA, Nodes, force_moments, pull_of
+from ..problem import Problem, fields
 from ..problem.shift import place
 from ..progress import Progress
-from .averages import PER_REPLICA, Nodes, force_moments, pull_of
 from .stability import BOUND
 
 MOST_STEPS = 50_000
@@ -26,77 +26,60 @@ KINKED = 0.2
 point comes past the jump, which no short step resolves, and which is below the error of the average."""
 
 
-class Weights(NamedTuple):
-    """What is integrated, or what has come of it: (…, replicas, [g,] m, ·)."""
+class WeightMoments(NamedTuple):
+    """Second moments of the weights in every group, and the intercept: (…, replicas, g, m, ·)."""
 
-    norm: Any
+    norm: jax.Array
     """Q = C_θ(t,t)."""
-    overlap: Any
+    overlap: jax.Array
     """c = C_θ(t,*)."""
-    intercept: Any
+    intercept: jax.Array
     """β, (…, replicas, m) where the student has one, else (…, replicas, 0)."""
 
 
-class Moments(NamedTuple):
-    """Of the weights at the times reached, and why no further."""
+class MomentPath(NamedTuple):
+    """Moments at the times reached, and why no further."""
 
-    at: Weights
-    failure: str
-
-
-@jax.jit
-def _velocity(problem: Problem, tau: Any, nodes: Nodes, t: Any, state: Weights) -> Weights:
-    """d/dt of Q, c and β by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ.
-
-    By Gaussian integration by parts ΓQ + Γ*cᵀ = E[ℓ wᵀ] and Γc + Γ*C_θ(*,*) = E[ℓ w*ᵀ]: no derivative is needed.
-    """
-    stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
-
-    def one(nodes: Nodes, own: Weights) -> Weights:
-        Q, c = own.norm, own.overlap
-        at = place(problem, c, own.intercept)
-        with_w, with_star, square, pushed = force_moments(problem, nodes, t, Q, c, at)
-        pull = stiffness @ Q + with_w
-        return Weights(-pull - pull.T + tau * square, -(stiffness @ c + with_star), pushed.rise(own.intercept))
-
-    return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
+    at: WeightMoments
+    failure: str = ""
 
 
 class Groups(NamedTuple):
-    """Coordinates of unlike variance, as the moment equations see them."""
+    """Coordinates of equal variance, as the moment equations see them; iid entries are one group."""
 
-    share: Any
-    variance: Any
-    teacher: Any
+    share: np.ndarray
+    variance: np.ndarray
+    teacher: np.ndarray
     """Second moments of θ*, (g, k, k)."""
 
     @classmethod
-    def of(cls, problem: Problem) -> "Groups | None":
-        """None where all coordinates are alike."""
-        if isinstance(problem.data, Iid):
-            return None
+    def of(cls, problem: Problem) -> "Groups":
+        """The groups of a problem's data, with the teacher that it has in each."""
         table, m = problem.data.table(), problem.width
         return cls(table.share, table.variance, table.moments(problem.gram(), m)[:, m:, m:])
 
-    def total(self, moments: Any) -> Any:
-        """Of weights, from those of the groups, (…, g, m, ·)."""
+    def total(self, moments: jax.Array) -> jax.Array:
+        """Moments of all weights together, from those of the groups, (…, g, m, ·)."""
         return jnp.einsum("q,...qab->...ab", self.share, moments)
 
-    def fresh(self, moments: Any) -> Any:
-        """Of a fresh sample's pre-activations."""
+    def fresh(self, moments: jax.Array) -> jax.Array:
+        """Moments of a fresh sample's pre-activations, from those of the groups."""
         return jnp.einsum("q,...qab->...ab", self.share * self.variance, moments)
 
 
 @jax.jit
-def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: Any, state: Weights) -> Weights:
-    """The same group by group, (replicas, g, m, ·): θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ.
+def _velocity(
+    problem: Problem, groups: Groups, tau: float, nodes: Nodes, t: float, state: WeightMoments
+) -> WeightMoments:
+    """d/dt of Q, c and β by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ, (replicas, g, m, ·).
 
-    Both come from `pull_of`. The means of classes pull along θ*, without s_q.
+    θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ; both come from averages of ℓ alone (`pull_of`), so that no
+    derivative is needed. The means of classes pull along θ*, without s_q.
     """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
     s = groups.variance[:, None, None]
 
-    def one(nodes: Nodes, own: Weights) -> Weights:
+    def one(nodes: Nodes, own: WeightMoments) -> WeightMoments:
         Q, c = own.norm, own.overlap
         w, w_star = groups.fresh(Q), groups.fresh(c)
         at = place(problem, groups.total(c), own.intercept)
@@ -108,24 +91,21 @@ def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: An
         toward = stiffness @ c + s * (both @ groups.teacher + gamma @ (c - along @ groups.teacher))
         if pushed.means is not None:
             pull, toward = pull + pushed.means @ turned, toward + pushed.means @ groups.teacher
-        return Weights(-pull - jnp.swapaxes(pull, 1, 2) + tau * s * square, -toward, pushed.rise(own.intercept))
+        noise = tau * s * square
+        return WeightMoments(-pull - jnp.swapaxes(pull, 1, 2) + noise, -toward, pushed.rise(own.intercept))
 
     return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
 
 
-def _start(problem: Problem, replicas: int) -> Weights:
-    m, gram = problem.width, problem.gram()
-    level = np.zeros((replicas, m if problem.bias else 0))
-    if not isinstance(problem.data, Iid):
-        gram = problem.data.table().moments(gram, m)
-        repeat = (replicas, 1, 1, 1)
-        return Weights(np.tile(gram[:, :m, :m], repeat), np.tile(gram[:, :m, m:], repeat), level)
-    repeat = (replicas, 1, 1)
-    return Weights(np.tile(gram[:m, :m], repeat), np.tile(gram[:m, m:], repeat), level)
+def _start(problem: Problem, replicas: int) -> list[np.ndarray]:
+    """Q, c and β at t = 0, as `WeightMoments` has them."""
+    m, gram = problem.width, problem.data.table().moments(problem.gram(), problem.width)
+    level, repeat = np.zeros((replicas, m if problem.bias else 0)), (replicas, 1, 1, 1)
+    return [np.tile(gram[:, :m, :m], repeat), np.tile(gram[:, :m, m:], repeat), level]
 
 
 @jax.jit
-def _scale(problem: Problem, nodes: Nodes) -> Any:
+def _scale(problem: Problem, nodes: Nodes) -> jax.Array:
     """Size of what is learned: E y²."""
     star = nodes.normals[0, :, problem.width :] @ nodes.teacher_root.T
     return jnp.mean(jax.vmap(lambda b, z: fields.label(problem, b, z))(star, nodes.z[0]) ** 2)
@@ -140,7 +120,7 @@ def march_moments(
     knots: np.ndarray,
     kinked: bool,
     bar: Progress,
-) -> Moments:
+) -> MomentPath:
     """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together, at the times reached.
 
     kinked: the force jumps, and its averages with it.
@@ -150,17 +130,13 @@ def march_moments(
     first, groups = _start(problem, replicas), Groups.of(problem)
     cuts = np.cumsum([part.size for part in first])
 
-    def parts(state: np.ndarray) -> Weights:
-        """Of states (…, numbers)."""
+    def parts(state: np.ndarray) -> WeightMoments:
+        """Moments from states (…, numbers)."""
         split = zip(np.split(state, cuts[:-1], axis=-1), first, strict=True)
-        return Weights(*(part.reshape(*state.shape[:-1], *like.shape) for part, like in split))
+        return WeightMoments(*(jnp.asarray(part.reshape(*state.shape[:-1], *like.shape)) for part, like in split))
 
     def velocity(s: float, state: np.ndarray) -> np.ndarray:
-        tau = float(algorithm.temperature_at(s))
-        if groups is None:
-            found = _velocity(problem, tau, nodes, s, parts(state))
-        else:
-            found = _velocity_of(problem, groups, tau, nodes, s, parts(state))
+        found = _velocity(problem, groups, float(algorithm.temperature_at(s)), nodes, s, parts(state))
         return np.concatenate([np.asarray(part).ravel() for part in found])
 
     start = np.concatenate([part.ravel() for part in first])
@@ -190,7 +166,7 @@ def march_moments(
             lengths.append(solver.t - solver.t_old)
             _refuse_endless(lengths, solver.t, t[-1])
     out = np.array(states).reshape(len(states), len(start))
-    return Moments(Weights(*map(jnp.asarray, parts(out))), failure)
+    return MomentPath(parts(out), failure)
 
 
 def _refuse_endless(lengths: list[float], now: float, last: float) -> None:

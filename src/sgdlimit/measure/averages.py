@@ -5,8 +5,9 @@ each replica, so that the spread over replicas is an honest standard error. Mome
 drawn by a sampler of the user's, are left as they come: what grows less than z² does not follow them.
 """
 
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,38 +22,42 @@ from ..problem import Normal, Problem, fields, observables
 from ..problem.laws import EntryLaw
 from ..problem.shift import NOWHERE, Place, Push, moved, push
 
+Array = jax.Array | np.ndarray
+Metric = tuple[str, Callable[..., jax.Array]]
+"""A name and ψ(w, w*, z)."""
+Tree = TypeVar("Tree")
+
 
 class Nodes(NamedTuple):
     """Points that averages are taken over, and the fixed second moments of the teacher."""
 
-    normals: Any
+    normals: Array
     """(N, m+k), standard normal under the weights."""
-    z: Any
+    z: Array
     """(N,)."""
-    weights: Any
+    weights: Array
     """(N,), summing to 1."""
-    teacher_root: Any
+    teacher_root: Array
     """(k, k): w* = root · normals."""
-    teacher_inverse: Any
+    teacher_inverse: Array
     """(k, k): pseudo-inverse of E w*w*ᵀ."""
 
     @classmethod
-    def of(cls, normals: Any, z: Any, teacher: Any) -> "Nodes":
-        """Points of equal weight, (replicas, N, m+k) and (replicas, N), with the teacher's second moments."""
+    def of(cls, normals: np.ndarray, z: np.ndarray, teacher: np.ndarray, weights: np.ndarray | None = None) -> "Nodes":
+        """Points (replicas, N, m+k) and (replicas, N), of equal weight by default; second moments of the teacher."""
         inverse = np.linalg.pinv(teacher, hermitian=True) if len(teacher) else np.zeros((0, 0))
-        return cls(normals, z, np.full(z.shape, 1.0 / z.shape[1]), root_of(teacher), inverse)
+        return cls(
+            normals, z, np.full(z.shape, 1 / z.shape[1]) if weights is None else weights, root_of(teacher), inverse
+        )
 
     def part(self, span: slice) -> "Nodes":
-        """Some of the points."""
+        """Those of the points that lie within a slice of them."""
         return self._replace(normals=self.normals[..., span, :], z=self.z[..., span], weights=self.weights[..., span])
 
     def rounded(self) -> "Nodes":
-        """Points in single precision."""
-        return self._replace(
-            normals=np.asarray(self.normals, np.float32),
-            z=np.asarray(self.z, np.float32),
-            weights=np.asarray(self.weights, np.float32),
-        )
+        """The same with points in single precision."""
+        normals, z, weights = (np.asarray(part, np.float32) for part in self[:3])
+        return self._replace(normals=normals, z=z, weights=weights)
 
 
 PER_REPLICA = Nodes(0, 0, 0, None, None)  # type: ignore[arg-type]
@@ -104,7 +109,12 @@ FEW = 4
 
 
 def _points(
-    samples: int, size: int, law: EntryLaw, seed: int, key: Any, spread: Any
+    samples: int,
+    size: int,
+    law: EntryLaw,
+    seed: int,
+    key: jax.Array,
+    spread: Callable[[int, int, np.random.Generator], np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Even normals, draws of z, and weights near 1/N that make all first and second moments exact."""
     uniform = np.clip(spread(samples, size + 2, np.random.default_rng(seed)), 1e-15, 1 - 1e-15)
@@ -124,7 +134,7 @@ def _points(
     return x, z, (1 + correction) / samples
 
 
-def _given_teacher(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place) -> tuple[Any, Any, Any]:
+def _given_teacher(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> tuple[Array, Array, Array]:
     """w* (N, k), the mean of w given w* (N, m) with what moves its class, and the root of its covariance (m, m)."""
     m = Q.shape[0]
     dtype = nodes.normals.dtype
@@ -134,19 +144,19 @@ def _given_teacher(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place) ->
     return w_star, mean, root(Q - slope @ c.T).T.astype(dtype)
 
 
-def _samples(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place) -> tuple[Any, Any]:
+def _samples(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> tuple[Array, Array]:
     """w (N, m) and w* (N, k), jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c; then w with what moves its class."""
     w_star, mean, spread = _given_teacher(problem, nodes, Q, c, at)
     return mean + nodes.normals[:, : Q.shape[0]] @ spread, w_star
 
 
-def average(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place, fn: Any) -> Any:
+def average(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place, fn: Callable[..., Tree]) -> Tree:
     """E fn(w, w*, z); fn returns a tree of arrays."""
     values = jax.vmap(fn)(*_samples(problem, nodes, Q, c, at), nodes.z)
     return jax.tree.map(lambda v: jnp.einsum("n...,n->...", v, nodes.weights), values)
 
 
-def _wrong_sign(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place) -> Any:
+def _wrong_sign(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> jax.Array:
     """P(w y < 0) by its value given w* and z, Φ(−mean sign(y)/spread): smooth in Q and c, where counting jumps."""
     w_star, mean, spread = _given_teacher(problem, nodes, Q, c, at)
     y = jax.vmap(lambda b, z: fields.label(problem, b, z))(w_star, nodes.z)
@@ -161,18 +171,20 @@ ones on a GPU, where each call costs more than its points."""
 
 
 @partial(jax.jit, static_argnames="metrics")
-def _some(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place, metrics: Snapshot) -> dict[str, Any]:
+def _some(
+    problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place, metrics: Snapshot
+) -> dict[str, jax.Array]:
     """What some points add to every observable at some times, (times, replicas)."""
     chosen = observables.on_samples(problem) | dict(metrics.value)
 
-    def one(nodes: Nodes, Q: Any, c: Any, at: Place) -> dict[str, Any]:
+    def one(nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> dict[str, jax.Array]:
         out = average(problem, nodes, Q, c, at, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
         return out | {"error": _wrong_sign(problem, nodes, Q, c, at)} if observables.sign_of_score(problem) else out
 
     return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0, 0))(nodes, *moments), (Q, c, at))
 
 
-def _sums(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place, metrics: Snapshot) -> dict[str, np.ndarray]:
+def _sums(problem: Problem, nodes: Nodes, Q: Array, c: Array, at: Place, metrics: Snapshot) -> dict[str, np.ndarray]:
     """Averages over all points at all times, piece by piece."""
     many = NODES_AT_ONCE if jax.default_backend() == "cpu" else NODES_ON_DEVICE
     pieces = [nodes.part(slice(first, first + many)) for first in range(0, nodes.z.shape[1], many)]
@@ -186,7 +198,7 @@ def _sums(problem: Problem, nodes: Nodes, Q: Any, c: Any, at: Place, metrics: Sn
 
 
 def observe(
-    problem: Problem, nodes: Nodes, Q: Any, c: Any, metrics: Any = (), at: Place = NOWHERE
+    problem: Problem, nodes: Nodes, Q: Array, c: Array, metrics: Iterable[Metric] = (), at: Place = NOWHERE
 ) -> dict[str, np.ndarray]:
     """Every observable, (times, replicas), at second moments Q, c of the weights, (times, replicas, m, ·).
 
@@ -223,19 +235,21 @@ def observe(
 class ForceMoments(NamedTuple):
     """Averages of the force over fresh samples."""
 
-    with_w: Any
+    with_w: jax.Array
     """E[ℓ wᵀ], w without what moves its class."""
-    with_star: Any
+    with_star: jax.Array
     """E[ℓ w*ᵀ]."""
-    square: Any
+    square: jax.Array
     """C_ℓ = E[ℓ ℓᵀ]."""
     push: Push
 
 
-def force_moments(problem: Problem, nodes: Nodes, t: Any, Q: Any, c: Any, at: Place = NOWHERE) -> ForceMoments:
+def force_moments(
+    problem: Problem, nodes: Nodes, t: jax.Array | float, Q: jax.Array, c: jax.Array, at: Place = NOWHERE
+) -> ForceMoments:
     """What drives the weights with infinite data."""
 
-    def products(r: Any, w_star: Any, z: Any) -> tuple[Any, Any, Any, Push]:
+    def products(r: jax.Array, w_star: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, Push]:
         ell = fields.force(problem, t, r, w_star, z)
         return jnp.outer(ell, r), jnp.outer(ell, w_star), jnp.outer(ell, ell), push(problem, z[None], ell[:, None])
 
@@ -254,15 +268,15 @@ ALONG = 1e-14
 class Pull(NamedTuple):
     """What the data do to weights: −(both θ* + Γ(θ − Bθ*)), with w = Bw* + w⊥."""
 
-    gamma: Any
+    gamma: jax.Array
     """Γ = E∇ℓ, (m, m)."""
-    both: Any
+    both: jax.Array
     """Γ* + ΓB, (m, k)."""
-    along: Any
+    along: jax.Array
     """B, (m, k)."""
 
 
-def pull_of(nodes: Nodes, Q: Any, c: Any, moments: ForceMoments) -> Pull:
+def pull_of(nodes: Nodes, Q: jax.Array, c: jax.Array, moments: ForceMoments) -> Pull:
     """By Gaussian integration by parts, from averages of ℓ alone: Γ E[w⊥w⊥ᵀ] = E[ℓ w⊥ᵀ], (Γ* + ΓB) E[w*w*ᵀ] = E[ℓ w*ᵀ].
 
     They are smooth also where ℓ jumps, whose derivative autodiff would miss. Γ acts on θ − Bθ* alone, which vanishes
@@ -276,7 +290,12 @@ def pull_of(nodes: Nodes, Q: Any, c: Any, moments: ForceMoments) -> Pull:
 
 
 def make_nodes(
-    problem: Problem, samples: int, replicas: int, seed: int, spread: Any = sobol, teacher: Any = None
+    problem: Problem,
+    samples: int,
+    replicas: int,
+    seed: int,
+    spread: Callable[[int, int, np.random.Generator], np.ndarray] = sobol,
+    teacher: np.ndarray | None = None,
 ) -> Nodes:
     """Independent points for every replica; a law without quantile function draws them.
 
@@ -287,8 +306,5 @@ def make_nodes(
     law = problem.noise_law
     own = keys(seed, replicas)
     points = [_points(samples, m + k, law, seed * 1_000_003 + i, own[i], spread) for i in range(replicas)]
-    normals, z, weights = (jnp.asarray(np.stack(part)) for part in zip(*points, strict=True))
-    if not k:
-        return Nodes(normals, z, weights, jnp.zeros((0, 0)), jnp.zeros((0, 0)))
-    inverse = jnp.asarray(np.linalg.pinv(teacher, hermitian=True))
-    return Nodes(normals, z, weights, jnp.asarray(root_of(teacher)), inverse)
+    normals, z, weights = (np.stack(part) for part in zip(*points, strict=True))
+    return Nodes(*map(jnp.asarray, Nodes.of(normals, z, teacher, weights)))

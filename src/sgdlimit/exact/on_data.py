@@ -1,108 +1,33 @@
 """Least squares on the user's own matrix: homogenised SGD (Paquette et al.), with the matrix's own eigenvalues."""
 
 import warnings
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from .. import grid
 from ..algorithms import SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share
-from ..errors import DivergenceWarning, flag, instance, real, reject
+from ..errors import DivergenceWarning, instance, real, reject
+from ..measure.pace import pace_of
+from ..own_data import Matrix, check_scale, read_data, signs
 from ..problem import Constant, NoPenalty, Ridge
+from ..problem.penalties import PenaltyLike
 from ..progress import Progress
-from ..results import Solution, Variable
+from ..results import Solution
 from ..results.provenance import provenance
-from ..results.variables import dims, ordered
 from . import volterra
-from .flow import moving, shrink
-from .least_squares import temperature_of
+from .flow import shrink
+from .least_squares import labelled, temperature_of
 from .spectrum import stable_temperature_of_rows, stable_temperature_on
 from .stability import ridge_of, verdict
 
-SCALE_RANGE = (0.25, 4.0)
-"""Mean squared row norm that counts as 'about 1'."""
-LARGEST_ROW = 25.0
-"""A row whose squared norm exceeds the mean by this factor would dominate the noise, which the theory averages."""
 UNMIXED = 0.1
 """Share of the noise's feedback τ/τ_max that taking all residuals alike may miss."""
 
 
-def as_matrix(argument: str, X: Any) -> np.ndarray:
-    """A float64 matrix from numpy, pandas, scipy.sparse, or anything with an array interface."""
-    if hasattr(X, "toarray"):
-        X = X.toarray()
-    try:
-        matrix = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise reject(
-            argument, type(X).__name__, f"it must hold numbers only ({error}); encode categories first"
-        ) from None
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise reject(argument, f"shape {matrix.shape}", "it must be a matrix: one row a sample, one column a feature")
-    if not np.all(np.isfinite(matrix)):
-        raise reject(argument, "NaN or infinite entries", "impute or drop them first")
-    return matrix
-
-
-def as_targets(argument: str, y: Any, rows: int) -> np.ndarray:
-    """A float64 vector with one entry a row."""
-    try:
-        vector = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise reject(argument, type(y).__name__, f"it must hold numbers only ({error})") from None
-    if vector.ndim == 2 and vector.shape[1] == 1:
-        vector = vector[:, 0]
-    if vector.shape != (rows,):
-        raise reject(argument, f"shape {vector.shape}", f"it must have one entry for each of the {rows} rows")
-    if not np.all(np.isfinite(vector)):
-        raise reject(argument, "NaN or infinite entries", "impute or drop them first")
-    return vector
-
-
-def check_scale(X: np.ndarray) -> None:
-    """Rows of norm about 1, none that dominates."""
-    squares = np.sum(X**2, axis=1)
-    mean = float(squares.mean())
-    remedy = "divide X by np.sqrt(np.mean(np.sum(X**2, axis=1)))"
-    if not SCALE_RANGE[0] <= mean <= SCALE_RANGE[1]:
-        raise reject("X", f"mean squared row norm {mean:.4g}", f"rows must have norm about 1: {remedy}")
-    largest = float(squares.max()) / mean
-    if largest > LARGEST_ROW:
-        row = int(squares.argmax())
-        raise reject(
-            "X",
-            f"row {row} with {largest:.3g} times the mean squared norm",
-            "no row may dominate: rescale or drop it",
-        )
-
-
-def read_data(X: Any, y: Any, X_test: Any, y_test: Any) -> tuple[np.ndarray, np.ndarray, Any, Any]:
-    """The user's training and test arrays, checked; `None, None` where there is no test set."""
-    X = as_matrix("X", X)
-    y = as_targets("y", y, len(X))
-    if (X_test is None) != (y_test is None):
-        raise reject("X_test", "only one of X_test and y_test", "give both or neither")
-    if X_test is None:
-        return X, y, None, None
-    X_test = as_matrix("X_test", X_test)
-    if X_test.shape[1] != X.shape[1]:
-        raise reject("X_test", f"{X_test.shape[1]} columns", f"X has {X.shape[1]}")
-    return X, y, X_test, as_targets("y_test", y_test, len(X_test))
-
-
-def signs(y: np.ndarray, binary: bool | None) -> bool:
-    """Whether labels are ±1: as the user says, or found out."""
-    alike = bool(np.all(np.abs(y) == 1))
-    if binary is None:
-        return alike
-    if flag("binary", binary) and not alike:
-        raise reject("y", y[np.abs(y) != 1][0], "binary labels must be ±1; recode them")
-    return binary
-
-
-def _noise_of(algorithm: Any, temperature: Any) -> Algorithm:
+def _noise_of(algorithm: Algorithm | float | None, temperature: float | None) -> Algorithm:
     """The algorithm; a number stands for SGF of that temperature."""
     if algorithm is not None and temperature is not None:
         raise reject("temperature", temperature, "the algorithm has its own; give one of them")
@@ -114,8 +39,8 @@ def _noise_of(algorithm: Any, temperature: Any) -> Algorithm:
     return GradientFlow() if tau is None else SGF(real("temperature", tau, least=0, why=why))
 
 
-def _strength_of(penalty: Any, ridge: Any) -> float:
-    """λ, from either argument."""
+def _strength_of(penalty: PenaltyLike | None, ridge: float | None) -> float:
+    """λ of the penalty or the ridge, whichever was given; 0 without either."""
     if penalty is None:
         return real("ridge", 0.0 if ridge is None else ridge, least=0, why="λ must be a number ≥ 0")
     if ridge is not None:
@@ -125,18 +50,18 @@ def _strength_of(penalty: Any, ridge: Any) -> float:
 
 
 def least_squares_on_data(
-    X: Any,
-    y: Any,
+    X: Matrix,
+    y: ArrayLike,
     algorithm: Algorithm | float | None = None,
     ridge: float | None = None,
     t_max: float | None = None,
     *,
-    penalty: Any = None,
+    penalty: PenaltyLike | None = None,
     temperature: float | None = None,
-    X_test: Any = None,
-    y_test: Any = None,
+    X_test: Matrix | None = None,
+    y_test: ArrayLike | None = None,
     binary: bool | None = None,
-    times: Any = None,
+    times: ArrayLike | None = None,
     progress: bool | None = None,
 ) -> Solution:
     """Learning curves of SGD on ½(Xθ−y)² + ½λ|θ|²/d, from θ = 0, for this very matrix.
@@ -147,18 +72,18 @@ def least_squares_on_data(
     are not, `status` says so. Time is t = ηk/d. Train (and, given X_test and y_test, test) error is the mean squared
     residual; for labels ±1 (`binary`, found out where not said) the zero–one error, of Gaussian predictions.
     """
-    X, y, X_test, y_test = read_data(X, y, X_test, y_test)
-    check_scale(X)
+    data = read_data(X, y, X_test, y_test)
+    check_scale(data.X)
     algorithm, lam = _noise_of(algorithm, temperature), _strength_of(penalty, ridge)
-    tau, binary = float(algorithm.noise_temperature), signs(y, binary)
+    tau, binary = float(algorithm.noise_temperature), signs(data.y, binary)
     t = grid.resolve(t_max, times)
     check_share(algorithm, t)
-    n, d = X.shape
+    n, d = data.X.shape
     delta = n / d
-    left, singular, right = np.linalg.svd(X, full_matrices=False)
+    left, singular, right = np.linalg.svd(data.X, full_matrices=False)
     x = singular**2 / delta  # eigenvalues of A = XᵀX/δ
-    target = left.T @ y
-    outside = max(float(y @ y - target @ target), 0.0)  # what no θ can fit
+    target = left.T @ data.y
+    outside = max(float(data.y @ data.y - target @ target), 0.0)  # what no θ can fit
 
     def weights_at(u: np.ndarray) -> np.ndarray:
         """Noiseless θ in the eigenbasis, (times, Q)."""
@@ -167,31 +92,29 @@ def least_squares_on_data(
     def source(u: np.ndarray) -> np.ndarray:
         return (np.sum((weights_at(u) * singular - target) ** 2, axis=1) + outside) / n
 
-    speed, heat, knots, _ = moving(Constant(), algorithm, float(t[-1]))
+    pace = pace_of(Constant(), algorithm, float(t[-1]))
     with Progress("least squares", 1.0, progress) as bar:
-        curve = volterra.solve(source, 2 * (x + lam), x**2 / d, tau, t, speed, bar.advance, heat, knots)
+        curve = volterra.solve(source, 2 * (x + lam), x**2 / d, tau, t, pace, bar.advance)
     theta = weights_at(t)
     noise = curve.memory * x  # variance of each mode
     norm = (np.sum(theta**2, axis=1) + noise.sum(axis=1)) / d
     values = {"train_loss": curve.train / 2, "train_error": curve.train, "norm": norm[:, None, None]}
     if binary:
-        values["train_error"] = _wrong_signs(theta, noise, left * singular, y)
-    if X_test is not None:
-        modes = X_test @ right.T
-        mean = np.mean((theta @ modes.T - y_test) ** 2, axis=1)
+        values["train_error"] = _wrong_signs(theta, noise, left * singular, data.y)
+    if data.X_test is not None and data.y_test is not None:
+        modes = data.X_test @ right.T
+        mean = np.mean((theta @ modes.T - data.y_test) ** 2, axis=1)
         # (1/n_test) Tr[X_te Cov X_teᵀ]: the test covariance need not be isotropic.
         values["test_error"] = mean + noise @ np.mean(modes**2, axis=0)
         values["test_loss"] = values["test_error"] / 2
         if binary:
-            values["test_error"] = _wrong_signs(theta, noise, modes, y_test)
+            values["test_error"] = _wrong_signs(theta, noise, modes, data.y_test)
     mixed = stable_temperature_on(x, np.full(len(x), 1 / d), lam)
     limit = None if algorithm.scheduled else stable_temperature_of_rows(left * singular, x, lam, delta)
     keep, status, message = verdict(curve.train, t, tau, None if limit is None else mixed)
     if limit is not None and status == "complete" and tau / limit - tau / mixed > UNMIXED:
-        status, message = "unreliable", _unmixed(X, tau, limit)
+        status, message = "unreliable", _unmixed(data.X, tau, limit)
         warnings.warn(message, DivergenceWarning if tau >= limit else RuntimeWarning, stacklevel=2)
-    variables = {name: Variable(dims(name), values[name][:keep]) for name in ordered(values)}
-    coords = {"time": t[:keep], "student": np.arange(1), "student_": np.arange(1)}
     about = provenance(
         "least squares on data (homogenised SGD)",
         None,
@@ -201,7 +124,7 @@ def least_squares_on_data(
         message=message,
         diagnostics={"stable_temperature": limit, "stable_temperature_if_mixed": mixed},
     )
-    return Solution(variables, coords, about)
+    return Solution(*labelled(values, t[:keep]), about)
 
 
 def _wrong_signs(theta: np.ndarray, noise: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -213,7 +136,7 @@ def _wrong_signs(theta: np.ndarray, noise: np.ndarray, rows: np.ndarray, y: np.n
 
 
 def _unmixed(X: np.ndarray, tau: float, limit: float) -> str:
-    """What rows that differ do to SGD."""
+    """The warning about rows that differ: up to which τ SGD is stable on them, and what the curve makes of it."""
     squares = np.sum(X**2, axis=1)
     words = f"rows differ: the largest squared norm is {squares.max() / squares.mean():.3g} times the mean, "
     words += f"τ·max|x|² = {tau * squares.max():.3g}; SGD is stable on this matrix up to τ = {limit:.3g}"

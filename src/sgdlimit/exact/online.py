@@ -7,10 +7,10 @@ is carried by particles (`particles`). The spread over independent replicas is t
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .. import grid
 from .._cache import keep_programs
@@ -19,6 +19,8 @@ from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..errors import DivergenceWarning, UnreliableWarning, real, reject, seed_number, whole
+from ..measure.averages import Nodes, make_nodes, observe
+from ..measure.pace import heat_of, knots_of, moving_of
 from ..problem import Problem, fields, observables
 from ..problem.jumps import force_jumps
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
@@ -29,10 +31,7 @@ from ..results import metrics as own
 from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
 from ..results.variables import dims, ordered
-from .averages import Nodes, make_nodes, observe
-from .curvature import knots_of, moving_of
-from .flow import heat_of
-from .moments import Groups, Moments, Weights, march_moments
+from .moments import Groups, WeightMoments, march_moments
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable
 
@@ -59,13 +58,13 @@ def online(
     algorithm: Algorithm,
     t_max: float | None = None,
     *,
-    times: Any = None,
+    times: ArrayLike | None = None,
     samples: int = 131_072,
     replicas: int = 8,
     particles: int = 8192,
     dt: float = 0.02,
     seed: int = 0,
-    metrics: Mapping[str, Callable[..., Any]] | None = None,
+    metrics: Mapping[str, Callable[..., ArrayLike]] | None = None,
     progress: bool | None = None,
 ) -> Solution:
     """Learning curves with infinite data; the problem's own δ plays no part, and train equals test.
@@ -101,31 +100,29 @@ def online(
         bar.phase("compiling")
         if linear:
             kinked = force_jumps(problem, float(t[-1]))
-            marched = march_moments(problem, algorithm, nodes, t, replicas, knots, kinked, bar)
-            coarse = None
+            paths = [march_moments(problem, algorithm, nodes, t, replicas, knots, kinked, bar)]
         else:
             paths = march_particles(
                 problem, algorithm, nodes, t, replicas, particles, dt, knots, weight_key, path_key, bar
             )
-            marched, coarse = (Moments(Weights(*path), "") for path in paths)
-        observed = [_found(problem, nodes, part.at, extra) for part in (marched, coarse) if part is not None]
-    found, reached = observed[0], len(marched.at.norm)
+        observed = [_found(problem, nodes, path.at, extra) for path in paths]
+    (found, *coarser), reached = observed, len(paths[0].at.norm)
     remedy = "" if linear else f"; where the penalty is stiff, a dt below {dt:g} mends it"
-    status, message = _ending(problem, algorithm, t, reached, marched.failure, remedy)
+    status, message = _ending(problem, algorithm, t, reached, paths[0].failure, remedy)
     if status == "diverged":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
-    elif coarse is not None and len(coarse.at.norm) < reached:
-        status, message = "unreliable", _unknown(t[len(coarse.at.norm)], dt)
+    elif (known := len(paths[-1].at.norm)) < reached:
+        unknown = f"steps twice as large diverge before t = {t[known]:.4g}: the error of dt = {dt:g} is not known"
+        status, message = "unreliable", f"{unknown}; take a smaller dt"
         warnings.warn(message, UnreliableWarning, stacklevel=3)
     coords = {"time": t[:reached], "student": np.arange(problem.width), "student_": np.arange(problem.width)}
     if problem.k:
         coords["teacher"] = np.arange(problem.k)
     variables: dict[str, Variable] = {}
     for name in ordered(found):
-        step = (
-            None if coarse is None else _step_error(found[name], observed[1][name], 2 if problem.penalty.smooth else 1)
-        )
-        estimate = Estimate(*over_replicas(found[name]), step_error=step, replicas=found[name])
+        steps = [_step_error(found[name], other[name], 2 if problem.penalty.smooth else 1) for other in coarser]
+        step_error = steps[0] if steps else None
+        estimate = Estimate(*over_replicas(found[name]), step_error=step_error, replicas=found[name])
         variables |= statistics.variables(name, dims(name), estimate)
     options = {"t_max": float(t[-1]), "samples": each * replicas, "replicas": replicas}
     if not linear:
@@ -164,19 +161,14 @@ def _check_memory(problem: Problem, each: int, replicas: int, particles: int) ->
             raise reject(name, given, f"{why}; take fewer {name}, or fewer replicas")
 
 
-def _found(problem: Problem, nodes: Nodes, at: Weights, metrics: own.Named) -> dict[str, np.ndarray]:
+def _found(problem: Problem, nodes: Nodes, at: WeightMoments, metrics: own.Named) -> dict[str, np.ndarray]:
     """Every variable, (replicas, times, …)."""
     groups = Groups.of(problem)
-    seen = total = at.norm, at.overlap
-    if groups is not None:
-        seen, total = (tuple(map(part, seen)) for part in (groups.fresh, groups.total))
-    observed = observe(problem, nodes, *seen, metrics=metrics, at=place(problem, total[1], at.intercept))
+    fresh, (norm, overlap) = (tuple(map(part, (at.norm, at.overlap))) for part in (groups.fresh, groups.total))
+    observed = observe(problem, nodes, *fresh, metrics=metrics, at=place(problem, overlap, at.intercept))
     found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
-    found["norm"] = total[0]
-    if problem.k:
-        found["overlap"] = total[1]
-    if problem.bias:
-        found["intercept"] = at.intercept
+    found |= {"norm": norm} | ({"overlap": overlap} if problem.k else {})
+    found |= {"intercept": at.intercept} if problem.bias else {}
     return {name: np.moveaxis(np.asarray(values, dtype=np.float64), 1, 0) for name, values in found.items()}
 
 
@@ -195,13 +187,6 @@ def _step_error(fine: np.ndarray, coarse: np.ndarray, order: int) -> np.ndarray:
         return error
     padded = np.pad(error, [(1, 1)] + [(0, 0)] * (error.ndim - 1), mode="edge")
     return np.max([padded[:-2], padded[1:-1], padded[2:]], axis=0)
-
-
-def _unknown(time: float, dt: float) -> str:
-    """Where steps twice as large go wrong, and these do not."""
-    return (
-        f"steps twice as large diverge before t = {time:.4g}: the error of dt = {dt:g} is not known; take a smaller dt"
-    )
 
 
 def _ending(

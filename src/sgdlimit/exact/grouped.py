@@ -13,12 +13,12 @@ are integrals over arcs in the upper half plane, which pass above the edges and 
 import math
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ..measure.curvature import edge
 from ..problem import Table
-from .curvature import edge
 
 DEGREE = 32
 """Nodes between two cuts: e^{−xt} on [a, 4a] errs by 3⁻³², at any t."""
@@ -48,7 +48,7 @@ class Grouped(NamedTuple):
 
     @property
     def weights(self) -> np.ndarray:
-        """Of all coordinates together."""
+        """The law of all coordinates together: the sum of the parts, (N,)."""
         return self.parts.sum(axis=0)
 
 
@@ -65,7 +65,7 @@ class _Law(NamedTuple):
         """Coordinates than samples: Σp − δ."""
         return float(self.share.sum()) - self.ratio
 
-    def less(self, part: Any, rest: Any) -> Any:
+    def less(self, part: np.ndarray, rest: np.ndarray) -> np.ndarray:
         """1 − (1/δ) Σ p·part, rest = 1 − part: written so that neither a small δ nor one near Σp cancels."""
         if self.more < self.ratio:
             return (rest @ self.share - self.more) / self.ratio
@@ -87,7 +87,7 @@ class _Law(NamedTuple):
         return root_scalar(miss, bracket=(least * (1 - 1e-12), most * (1 + 1e-12)), xtol=1e-300, rtol=1e-15).root
 
     def newton(self, z: np.ndarray, kappa: np.ndarray, turns: int) -> np.ndarray:
-        """κ(z), from a guess."""
+        """κ(z) by Newton's steps from a guess, at most so many."""
         for _ in range(turns):
             whole = kappa[..., None] + self.variance
             part, rest = self.variance / whole, kappa[..., None] / whole

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import reject
+from ..measure.pace import Pace
 
 POINTS = 12
 """Gauss points of a panel."""
@@ -29,6 +30,9 @@ RESOLVED = 1e12
 """Largest rate × time: memories of length 1/rate are still told apart by double precision."""
 BUDGET = 20_000
 """Largest number of bisections between two recorded times under a schedule."""
+
+
+STEADY = Pace()
 
 
 class Curve(NamedTuple):
@@ -83,24 +87,18 @@ def _panel(levels: int = 0) -> _Panel:
     return _Panel(nodes, weights, integral(nodes), rule, basis(points), integral(points), basis(inner), integral(inner))
 
 
-def _cuts(
-    start: float,
-    end: float,
-    speed: Callable[[np.ndarray], np.ndarray],
-    heat: Callable[[np.ndarray], np.ndarray],
-    knots: np.ndarray,
-) -> list[float]:
+def _cuts(start: float, end: float, pace: Pace) -> list[float]:
     """Ends of panels on which ∫s and ∫s²τ(t)/τ are resolved: bisect until the halves agree with the whole.
 
-    A jump of s or τ is isolated in a panel of relative length 2⁻⁴⁰. At `knots` s or τ is known to change.
+    A jump of s or τ is isolated in a panel of relative length 2⁻⁴⁰.
     """
     panel = _panel()
     left_over = BUDGET
 
     def integrals(a: float, b: float) -> np.ndarray:
         at = a + (b - a) * panel.nodes
-        values = speed(at)
-        return (b - a) * np.array([panel.weights @ values, panel.weights @ (values**2 * heat(at))])
+        values = pace.at(at)
+        return (b - a) * np.array([panel.weights @ values, panel.weights @ (values**2 * pace.heat(at))])
 
     def refine(a: float, b: float, whole: np.ndarray, level: int) -> list[float]:
         nonlocal left_over
@@ -115,56 +113,36 @@ def _cuts(
             raise reject("schedule", where, "no panels resolve it; smooth it, or lower t_max")
         return refine(a, middle, left, level - 1) + refine(middle, b, right, level - 1)
 
-    inside = knots[(knots > start) & (knots < end)]
+    inside = pace.knots[(pace.knots > start) & (pace.knots < end)]
     edges = np.union1d(np.linspace(start, end, 17), inside)
     return [c for a, b in pairwise(edges) for c in refine(a, b, integrals(a, b), 36)]
 
 
+@np.errstate(over="ignore", invalid="ignore")  # growth beyond the largest float is reported by the caller
 def solve(
     source: Callable[[np.ndarray], np.ndarray],
     rates: np.ndarray,
     weights: np.ndarray,
     temperature: float,
     times: np.ndarray,
-    speed: Callable[[np.ndarray], np.ndarray] | None = None,
+    pace: Pace = STEADY,
     advanced: Callable[[float], None] = lambda _: None,
-    heat: Callable[[np.ndarray], np.ndarray] | None = None,
-    knots: np.ndarray | None = None,
 ) -> Curve:
     """Solve train = source(u) + ∫ Σ_q weights_q e^{−rates_q(u−u')} τ s² train.
 
-    `source` takes flow times u; `speed` is the schedule s(t), None for 1. The noise of a step scaled by s carries s².
-    `heat` is τ(t)/τ where the temperature changes in time, None for 1; `knots` are times at which either changes.
+    `source` takes flow times u. The noise of a step scaled by s carries s²; both, and τ, change as `pace` says.
     `advanced` is told the share of recorded times that is done.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # growth beyond the largest float is reported by the caller
-        if heat is not None and speed is None:
-            speed = np.ones_like
-        knots = np.zeros(0) if knots is None else knots
-        return _solve(source, rates, weights, temperature, times, speed, advanced, heat or np.ones_like, knots)
-
-
-def _solve(
-    source: Callable[[np.ndarray], np.ndarray],
-    rates: np.ndarray,
-    weights: np.ndarray,
-    temperature: float,
-    times: np.ndarray,
-    speed: Callable[[np.ndarray], np.ndarray] | None,
-    advanced: Callable[[float], None],
-    heat: Callable[[np.ndarray], np.ndarray],
-    knots: np.ndarray,
-) -> Curve:
     panel = _panel()
     train, memory, flow = np.empty(len(times)), np.empty((len(times), len(rates))), np.empty(len(times))
     now, u, y = 0.0, 0.0, np.zeros(len(rates))
     top = float(rates.max())
-    settled = speed is None and temperature * float(weights @ (1 / np.maximum(rates, 1e-300))) < 1
+    settled = pace.speed is None and temperature * float(weights @ (1 / np.maximum(rates, 1e-300))) < 1
 
     def fastest(at: np.ndarray) -> np.ndarray:
         """Decay, and above the stable temperature growth: both are resolved."""
-        pace = np.ones(len(at)) if speed is None else np.abs(speed(at))
-        return np.maximum(top * pace, temperature * heat(at) * pace**2 * weights.sum())
+        fast = np.abs(pace.at(at))
+        return np.maximum(top * fast, temperature * pace.heat(at) * fast**2 * weights.sum())
 
     def refuse(panels: float, rate: float) -> None:
         if panels > MOST_PANELS:
@@ -172,7 +150,7 @@ def _solve(
             raise reject("t_max", f"{times[-1]:.4g}", f"that is {count}; lower t_max or the penalty")
 
     if not settled and times[-1] > 0:
-        along = np.union1d(np.linspace(0.0, times[-1], 1025), knots[knots < times[-1]])
+        along = np.union1d(np.linspace(0.0, times[-1], 1025), pace.knots[pace.knots < times[-1]])
         here = fastest(along)
         refuse(float(np.minimum(here[1:], here[:-1]) @ np.diff(along)) / REACH, float(here.max()))
     done = 0.0
@@ -181,20 +159,20 @@ def _solve(
     def uniform(length: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         return kernels(length, np.ones(POINTS))
 
-    def kernels(length: float, pace: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def kernels(length: float, speed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Forward decay to the nodes, local kernel matrix, local memory matrix, decay over the panel."""
-        end = length * float(panel.weights @ pace)
+        end = length * float(panel.weights @ speed)
         graded = _panel(max(0, math.ceil(math.log2(max(top * abs(end) / REACH, 1.0)))))
-        advance = length * (panel.integral_nodes @ pace)
-        gaps = advance[:, None] - length * (graded.integral_inner @ pace)
+        advance = length * (panel.integral_nodes @ speed)
+        gaps = advance[:, None] - length * (graded.integral_inner @ speed)
         local = (np.exp(-np.multiply.outer(gaps, rates)) @ weights) * (length * panel.nodes[:, None] * graded.rule)
         matrix = np.einsum("ig,igj->ij", local, graded.at_inner)
-        left = np.exp(-np.multiply.outer(end - length * (graded.integral_rule @ pace), rates))
+        left = np.exp(-np.multiply.outer(end - length * (graded.integral_rule @ speed), rates))
         remember = graded.at_rule.T @ (left * (length * graded.rule)[:, None])
         return np.exp(-np.multiply.outer(advance, rates)) * weights, matrix, remember, np.exp(-end * rates)
 
     for i, target in enumerate(times):
-        cuts = [] if target <= now else [target] if speed is None else _cuts(now, target, speed, heat, knots)
+        cuts = [] if target <= now else [target] if pace.speed is None else _cuts(now, target, pace)
         for cut in cuts:
             rate = float(np.max(fastest(np.linspace(now, cut, 9))))
             if not rate * cut <= RESOLVED:
@@ -208,13 +186,13 @@ def _solve(
                 count = max(1, math.ceil(min((cut - now) / reach, 1e15) - 1e-9))
                 length = (cut - now) / count
                 at = now + length * panel.nodes
-                pace = np.ones(POINTS) if speed is None else np.asarray(speed(at), dtype=np.float64)
-                decay, matrix, remember, keep = uniform(length) if speed is None else kernels(length, pace)
-                noise = temperature * heat(at) * pace**2
-                past = source(u + length * (panel.integral_nodes @ pace)) + decay @ y
+                speed = pace.at(at)
+                decay, matrix, remember, keep = uniform(length) if pace.speed is None else kernels(length, speed)
+                noise = temperature * pace.heat(at) * speed**2
+                past = source(u + length * (panel.integral_nodes @ speed)) + decay @ y
                 values = np.linalg.solve(np.eye(POINTS) - matrix * noise, past)
                 y = keep * y + (noise * values) @ remember
-                u += length * float(panel.weights @ pace)
+                u += length * float(panel.weights @ speed)
                 now, done = cut if count == 1 else now + length, done + 1
                 if not np.all(np.isfinite(y)):
                     train[i:], memory[i:], flow[i:] = np.nan, np.nan, u

@@ -6,18 +6,18 @@ integration by parts E[ℓ w]/E[w²]. At the start w may be zero for all samples
 mean force over an interval as long as pre-activations will reach, less the integral of the slopes that autodiff sees.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._tree import tree
-from ..problem import Constant, Mixture, Problem, VectorField, fields
+from ..problem import Mixture, Problem, fields
 from ..problem.data import Iid, Table
 from ..problem.problem import draws_at_start
-from ..problem.schedules import ScheduleLike, course
+from ..problem.schedules import course
+from .pace import moving_of
 
 COUNT = 1024
 """Samples whose slopes at the start are looked at."""
@@ -31,8 +31,9 @@ NEGLIGIBLE = 0.05
 """What autodiff does not see counts from this share on of what it sees: less may be an error of the integral."""
 
 
-PROBES, SUMS = 8, 2
-"""States at which a field is looked at along time, and random sums of its values there."""
+Array = jax.Array | np.ndarray
+Field = Callable[[jax.Array], jax.Array]
+"""Of points (samples, m), with the samples last."""
 
 
 class Curvature(NamedTuple):
@@ -47,14 +48,14 @@ class Curvature(NamedTuple):
 
 
 @jax.jit
-def _slopes(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
+def _slopes(problem: Problem, w: jax.Array, z: jax.Array, times: jax.Array) -> tuple[jax.Array, jax.Array]:
     """∇ℓ and ∇h of samples at the start, (times, m, m, samples), with what jumps add to the mean."""
     m = problem.width
     y = jax.vmap(lambda b, c: fields.label(problem, b, c))(w[:, m:], z)
     size = jnp.sqrt(jnp.max(jnp.mean(jnp.column_stack([w, jnp.nan_to_num(y)]) ** 2, axis=0)))
     reaches = jnp.where(size > 0, size, 1.0) * jnp.array(REACHES)
 
-    def at(t: Any) -> tuple[Any, Any]:
+    def at(t: jax.Array) -> tuple[jax.Array, jax.Array]:
         force, slope = (
             lambda v, of=of: jax.vmap(lambda a, b, c: of(problem, t, a, b, c), out_axes=-1)(v, w[:, m:], z)
             for of in (fields.force, fields.force_r)
@@ -74,15 +75,15 @@ def _slopes(problem: Problem, w: Any, z: Any, times: Any) -> tuple[Any, Any]:
     return jax.lax.map(at, times)
 
 
-def _unseen(pull: Any, slopes: Any, start: Any, reaches: Any) -> Any:
+def _unseen(pull: Field, slopes: Field, start: jax.Array, reaches: jax.Array) -> jax.Array:
     """Mean slope that jumps make and autodiff does not see, (m, m): the largest over the intervals.
 
     pull, slopes: from points (samples, m) to (m, samples) and (m, m, samples).
     """
 
-    def over(reach: Any) -> Any:
-        def along(a: Any) -> Any:
-            def moved(x: Any) -> Any:
+    def over(reach: jax.Array) -> jax.Array:
+        def along(a: jax.Array) -> jax.Array:
+            def moved(x: jax.Array) -> jax.Array:
                 return start + x * jnp.eye(start.shape[1])[a]
 
             x = jnp.linspace(-reach, reach, CELLS + 1)
@@ -97,59 +98,6 @@ def _unseen(pull: Any, slopes: Any, start: Any, reaches: Any) -> Any:
 
     found = jax.lax.map(over, reaches)
     return found[jnp.argmax(jnp.max(jnp.abs(found), axis=(1, 2)))]
-
-
-def knots_of(moving: list[tuple[str, ScheduleLike]], t_max: float) -> np.ndarray:
-    """Times up to t_max between which nothing of what moves changes by much."""
-    return np.unique(np.concatenate([np.zeros(0), *(course(*item, t_max).knots() for item in moving)]))
-
-
-@final
-@tree
-@dataclass(frozen=True)
-class Probe(ScheduleLike):
-    """A field along the time that it takes itself: a random sum of its values at fixed states."""
-
-    field: VectorField
-    states: tuple[Any, ...]
-    """(r, r*, z) of a loss, (θ,) of a penalty, each (PROBES, …)."""
-    weights: Any
-    """(PROBES, m)."""
-
-    @property
-    def breaks(self) -> Any:
-        """Those that the field names."""
-        return self.field.breaks
-
-    def __call__(self, t: Any) -> Any:
-        """Σ weights · field, over the root of their number."""
-        seen = jax.vmap(lambda *state: jnp.ravel(self.field.at(t, *map(_as_user, state))))(*self.states)
-        return jnp.sum(self.weights * seen) / np.sqrt(PROBES)
-
-
-def _as_user(v: Any) -> Any:
-    """A vector as `fields` shows it to the user; z is a number."""
-    return fields.as_user(v) if jnp.ndim(v) else v
-
-
-def moving_of(problem: Problem) -> list[tuple[str, ScheduleLike]]:
-    """By argument what of a problem changes in time: its schedule, and fields that take the time themselves.
-
-    A field is looked at where weights start, and a unit of length around it, since it may vanish at the start.
-    """
-    out: list[tuple[str, ScheduleLike]] = []
-    if not isinstance(problem.schedule, Constant):
-        out.append(("schedule", problem.schedule))
-    timed = [name for name in ("loss", "penalty") if getattr(getattr(problem, name), "timed", False)]
-    if timed:
-        m, rng = problem.width, np.random.default_rng(0)
-        w, z = draws_at_start(problem, PROBES)
-        r = w[:, :m] + rng.standard_normal((PROBES, m)) * np.linspace(0.0, 1.0, PROBES)[:, None]
-        states = {"loss": (r, w[:, m:], z), "penalty": (r,)}
-        for name in timed:
-            for _ in range(SUMS):
-                out.append((name, Probe(getattr(problem, name), states[name], rng.standard_normal((PROBES, m)))))
-    return out
 
 
 IID = Iid().table()
@@ -197,7 +145,7 @@ def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
 
 
 def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """(w_0, w*) and z of COUNT samples."""
+    """(w_0, w*) and z of as many samples as `curvature` looks at."""
     return draws_at_start(problem, COUNT)
 
 
@@ -220,13 +168,14 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
 
 
 def _largest(slopes: np.ndarray) -> np.ndarray:
-    """Largest eigenvalue, by size, of the symmetric part of each (times, samples)."""
+    """Largest eigenvalue, by size, of the symmetric part of every slope, (times, samples)."""
     symmetric = (slopes + slopes.swapaxes(1, 2)) / 2
     return np.max(np.abs(np.linalg.eigvalsh(np.moveaxis(np.nan_to_num(symmetric), -1, 1))), axis=-1)
 
 
 @jax.jit
-def _stiffness(problem: Problem, t: Any, theta: Any) -> Any:
+def _stiffness(problem: Problem, t: float, theta: np.ndarray) -> jax.Array:
+    """∇h at every θ, (N, m, m)."""
     return jax.vmap(lambda v: fields.drift_theta(problem, t, v))(theta)
 
 

@@ -19,7 +19,7 @@ class Measure(NamedTuple):
 
 
 def upper_edge(sample_ratio: float) -> float:
-    """λ₊ = (1 + 1/√δ)²."""
+    """The largest eigenvalue in the limit, λ₊ = (1 + 1/√δ)²."""
     return (1 + 1 / math.sqrt(sample_ratio)) ** 2
 
 
@@ -67,7 +67,7 @@ def stable_temperature(sample_ratio: float, ridge: float) -> float:
 
 
 def stable_temperature_on(nodes: np.ndarray, weights: np.ndarray, ridge: float) -> float:
-    """The same for any spectrum; a zero eigenvalue adds nothing."""
+    """Largest stable τ = 2/∫ x²/(x+λ) of any spectrum, given as nodes and weights; zero eigenvalues add nothing."""
     total = nodes + ridge
     share = np.divide(nodes**2, total, out=np.zeros_like(nodes), where=total > 0)
     return 2 / float(weights @ share)

@@ -2,13 +2,13 @@
 
 import math
 import warnings
-from typing import Any
 
 import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning
-from ..problem import Constant, Iid, Mixture, NoPenalty, Problem, Ridge, Square
+from ..problem import Constant, Iid, Mixture, NoPenalty, Problem, Ridge, Square, VectorField
+from ..problem.penalties import PenaltyLike
 from .grouped import stable_temperature_of
 from .spectrum import stable_temperature, stable_temperature_of_rows
 
@@ -16,7 +16,7 @@ BOUND = 1e10
 """A norm θᵀθ/d beyond this counts as divergence; single precision still holds it."""
 
 
-def ridge_of(penalty: Any) -> float | None:
+def ridge_of(penalty: PenaltyLike | VectorField) -> float | None:
     """λ of a penalty ½λ|θ|²; None for any other."""
     return 0.0 if isinstance(penalty, NoPenalty) else float(penalty.strength) if isinstance(penalty, Ridge) else None
 

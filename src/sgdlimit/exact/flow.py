@@ -1,0 +1,110 @@
+"""Gradient flow on a quadratic, mode by mode: what an eigenvalue x of A = XᵀX/δ keeps of the start and the teacher.
+
+What is traced with functions of A alone (train error, norm, overlap, the noise of SGD, also on fresh samples, where it
+is tr Σ f(A)) needs the spectrum that each group of coordinates sees. The noiseless test error has the covariance
+between two functions of A. It follows from residuals on training samples: r − y is w − y with the reaction of the
+sample's own pull taken off, r − y = (w − y) − (1/δ) R_w ∗ (r − y), so that a mode e^{−xu} of the residuals is
+e^{−xu} + (1/δ) R_w ∗ e^{−xu} on fresh samples, R_w(u) = (1/d) tr Σ e^{−(A+λ)u}.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .grouped import Grouped
+from .volterra import Curve
+
+
+def shrink(x: np.ndarray, ridge: float, u: np.ndarray) -> np.ndarray:
+    """(1 − e^{−(x+λ)u})/(x+λ), entire in x: u where x + λ = 0. Axes (times, x)."""
+    total = x + ridge
+    product = np.multiply.outer(u, total)
+    start = np.broadcast_to(u[..., None], product.shape).astype(float)
+    return np.divide(-np.expm1(-product), total, out=start, where=total > 0)
+
+
+class Modes(NamedTuple):
+    """Modes x of A, and what the start and the teacher have in them."""
+
+    rule: Grouped
+    variance: np.ndarray
+    """s of every group, (g,)."""
+    ridge: float
+    delta: float
+    pair: np.ndarray
+    """E[(θ⁰, teacher) (θ⁰, teacher)ᵀ] in each mode, (2, 2, N), weights included."""
+    noise: float
+    """Variance of the label that no θ explains."""
+
+    @property
+    def fresh(self) -> np.ndarray:
+        """Weights of the rule for (1/d) tr Σ f(A), (N,)."""
+        return self.variance @ self.rule.parts
+
+    def left(self, keep: np.ndarray, whole: np.ndarray | float = 1.0) -> np.ndarray:
+        """What is left of the teacher, 1 − x (1 − e^{−(x+λ)u})/(x+λ), from e^{−(x+λ)u} and 1, or from their images."""
+        if self.ridge == 0:
+            return keep
+        x = self.rule.nodes
+        return (self.ridge * whole + x * keep) / (x + self.ridge)
+
+    def keep(self, u: np.ndarray) -> np.ndarray:
+        """What is left of the start, e^{−(x+λ)u}, (times, N)."""
+        return np.exp(-np.multiply.outer(u, self.rule.nodes + self.ridge))
+
+    def signal(self, keep: np.ndarray, left: np.ndarray, keep_: np.ndarray, left_: np.ndarray) -> np.ndarray:
+        """E of the product of keep·θ⁰ − left·teacher at two times, by mode."""
+        both, mixed = self.pair[0, 0], self.pair[0, 1]
+        return both * keep * keep_ - mixed * (keep * left_ + left * keep_) + self.pair[1, 1] * left * left_
+
+    def train(self, u: np.ndarray) -> np.ndarray:
+        """Noiseless training error (`eq:dmft_ridge_train0`); δ = ∞ leaves the noise whole."""
+        keep = self.keep(u)
+        left = self.left(keep)
+        unfitted = self.noise * (left**2 @ self.rule.weights / self.delta + 1 - 1 / self.delta)
+        return self.signal(keep, left, keep, left) @ self.rule.nodes + unfitted
+
+    def spread(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Noiseless E(θ−θ*)(θ'−θ*) (`lem:dmft_ridge_solution`)."""
+        x, keep, keep_ = self.rule.nodes, self.keep(u), self.keep(v)
+        fitted = self.noise / self.delta * (x * shrink(x, self.ridge, u) * shrink(x, self.ridge, v))
+        return self.signal(keep, self.left(keep), keep_, self.left(keep_)).sum(axis=1) + fitted @ self.rule.weights
+
+    def test(self, u: np.ndarray) -> np.ndarray:
+        """Noiseless test error; with one variance s it is s E(θ−θ*)² and the noise (`eq:dmft_ridge_test0`)."""
+        if len(self.variance) == 1:
+            return self.variance[0] * self.spread(u, u) + self.noise
+        x, keep = self.rule.nodes, self.keep(u)
+        shrunk = shrink(x, self.ridge, u)
+        whole = np.ones((len(u), 1))
+        if np.isfinite(self.delta):
+            keep = keep + np.stack([self._reaction(at) @ self.fresh for at in u]) / self.delta
+            whole = whole + (shrunk @ self.fresh)[:, None] / self.delta
+        left = self.left(keep, whole)
+        fitted = (x * shrunk**2) @ self.fresh / self.delta
+        return self.signal(keep, left, keep, left) @ x + self.noise * (1 + fitted)
+
+    def _reaction(self, u: float) -> np.ndarray:
+        """∫₀ᵘ e^{−(y+λ)(u−s)} e^{−(x+λ)s} ds = (e^{−(x+λ)u} − e^{−(y+λ)u})/(y − x), (x, y)."""
+        x = self.rule.nodes
+        gap = np.abs(x[:, None] - x)
+        slower = np.exp(-(np.minimum(x[:, None], x) + self.ridge) * u)
+        return slower * np.divide(-np.expm1(-gap * u), gap, out=np.full_like(gap, u), where=gap > 0)
+
+    def two_time(self, curve: Curve, pace: np.ndarray, toward: np.ndarray, teacher2: float) -> dict[str, np.ndarray]:
+        """`lem:dmft_ridge_solution`: R_θ = K_0, R_ℓ = −K_1/δ, C_θ from C*_θ (`eq:C_theta_ridge_sol`).
+
+        Retarded kernels vanish for t < t'. `pace`: the schedule s(t). `toward`: E[θ · teacher], `teacher2` its square.
+        """
+        x, w, u = self.rule.nodes, self.rule.weights, curve.flow_time
+        count = len(u)
+        correlation, response, ell = np.empty((count, count)), np.zeros((count, count)), np.zeros((count, count))
+        for i in range(count):
+            past = slice(0, i + 1)
+            decay = self.keep(u[i] - u[past])
+            response[i, past] = decay @ w
+            ell[i, past] = -pace[i] * pace[past] * (decay @ (w * x)) / self.delta
+            star = self.spread(np.full(i + 1, u[i]), u[past]) + (decay * curve.memory[past]) @ (w * x)
+            correlation[i, past] = correlation[past, i] = star + toward[i] + toward[past] - teacher2
+        kernels = {"C_theta": correlation, "R_theta": response, "R_ell": ell, "Gamma": pace}
+        return {name: value[..., None, None] for name, value in kernels.items()}

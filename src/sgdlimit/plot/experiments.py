@@ -1,0 +1,147 @@
+"""Pictures of the experiments: the paper's figure, its theorems, and the frameworks on common runs."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.typing import HashableList
+
+from ..errors import reject
+from ..figures import PaperFigure
+from ..frameworks import JUDGED, FrameworkTable
+from ..verification import Scaling, Verification
+from .curves import learning_curves
+from .legends import BARS, OF_RUNS, OF_THEORY, UNRELIABLE, Handle, band_handle, doubt_handle, place
+from .looks import COLOURS, FLOW, INKS, MARKERS, STYLES
+from .panels import Given, panels, single
+
+PAGE = (3.375, 2.8)
+"""Inches of a panel of the paper's figure: two of them are as wide as a text page."""
+SHOWN = ("ridge, many passes, small batches", "logistic, many passes, small batches")
+"""Settings whose curves stand beside the gap."""
+LINES = (":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), "--", "-")
+"""One a framework."""
+SCALES = {"d": "dimension $d$", "γ": "time step $\\gamma$"}
+
+
+def paper_figure(result: PaperFigure, axes: Given | None = None) -> Given:
+    """Draw the result of `sgdlimit.figures.paper_figure`: errors of SGD, both laws on top. Returns the two axes."""
+    with plt.rc_context({"font.size": 8}):
+        given, (left, right) = panels(axes, 2, "errors", *PAGE)
+        both = [left, right]
+        learning_curves(*result.runs, *result.laws, *result.flows, variables=("train_error", "test_error"), axes=both)
+        for ax in both:
+            ax.set_xlim(0, result.runs[0].time[-1])
+        left.set_ylim(bottom=0)
+        handles = [
+            Line2D([], [], color=COLOURS[i], marker=MARKERS[i], ms=3.5, label=f"$\\tau$ = {tau:g}")
+            for i, tau in enumerate(run.about["algorithm"]["temperature"] for run in result.runs)
+        ]
+        laws: dict[str, Handle] = {
+            "DMFT, law of SGD": Line2D([], [], color=INKS[0], lw=1.2, ls=STYLES[0]),
+            "DMFT, law of SGF": Line2D([], [], color=INKS[1], lw=1.2, ls=FLOW),
+            OF_RUNS: band_handle(OF_RUNS),
+            OF_THEORY: band_handle(OF_THEORY),
+        }
+        if any(line.get_gid() == UNRELIABLE for ax in both for line in ax.get_lines()):
+            laws[UNRELIABLE] = doubt_handle()
+        options = result.runs[0].about["options"]
+        title = f"SGD, $d$ = {options['dim']}: mean of {options['trials']} trials"
+        place(left, handles, title=title, fontsize="medium")
+        place(right, list(laws.values()), list(laws), fontsize="small")
+    return given
+
+
+def scaling(curves: Sequence[Scaling], *, axes: Axes | None = None, quantity: str = "") -> Axes:
+    """Values on logarithmic axes with bars of two standard errors, the fitted power of each in the legend.
+
+    Returns the axes.
+    """
+    if not curves or not all(isinstance(curve, Scaling) for curve in curves):
+        raise reject("curves", repr(curves), "give a list of Scaling, as sgdlimit.verification returns")
+    axes = single(axes, 4.4, 3.4)
+    for index, curve in enumerate(curves):
+        colour, power = COLOURS[index % len(COLOURS)], curve.power
+        base = "\\gamma" if curve.scale == "γ" else curve.scale
+        label = f"{curve.label}: ${base}^{{{power.exponent:+.2f} \\pm {power.error:.2f}}}$"
+        keep, marker = curve.value > 0, MARKERS[index % len(MARKERS)]
+        _bars(axes, curve.at[keep], curve.value[keep], curve.error[keep], colour, marker, label)
+        span = np.array([curve.at.min(), curve.at.max()])
+        axes.plot(span, power.prefactor * span**power.exponent, color=colour, lw=0.8, alpha=0.7)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel(SCALES.get(curves[0].scale, curves[0].scale))
+    axes.set_ylabel(quantity)
+    place(axes, title=BARS, title_fontsize="x-small")
+    return axes
+
+
+def _bars(
+    axes: Axes, at: np.ndarray, value: np.ndarray, error: np.ndarray, colour: str, marker: str, label: str
+) -> None:
+    """Points with bars of two standard errors."""
+    style = {"color": colour, "marker": marker, "ls": "none", "capsize": 2, "ms": 4, "label": label}
+    axes.errorbar(at, value, yerr=2 * error, **style)
+
+
+def verification(result: Verification) -> np.ndarray:
+    """Draw every panel of a verification, four in a row; returns the axes."""
+    rows = -(-len(result.panels) // 4)
+    _, axes = plt.subplots(rows, 4, figsize=(15.0, 3.6 * rows), squeeze=False, layout="constrained")
+    for ax, panel in zip(axes.flat, result.panels, strict=False):
+        scaling(panel.curves, axes=ax, quantity=panel.quantity)
+        ax.set_title(panel.title, loc="left", fontsize="small")
+    for ax in axes.flat[len(result.panels) :]:
+        ax.set_axis_off()
+    return axes
+
+
+def frameworks(table: FrameworkTable) -> dict[str, Axes]:
+    """Train and test error of the settings with small batches, one a row, and beside them the gap against τ.
+
+    A framework that runs away leaves the picture. Returns the axes by name: "0 train_error", …, "gap".
+    """
+    rows = [row for row, setting in enumerate(table.settings) if setting.name in SHOWN]
+    names: list[HashableList[str]] = [[*(f"{at} {name}" for name in JUDGED), "gap"] for at in range(len(rows))]
+    _, axes = plt.subplot_mosaic(names, figsize=(11.5, 3.2 * len(rows)), layout="constrained")
+    for at, row in enumerate(rows):
+        pair = [axes[f"{at} {name}"] for name in JUDGED]
+        learning_curves(table.runs[row], variables=JUDGED, axes=pair, labels=["SGD runs"])
+        for ax, name in zip(pair, JUDGED, strict=True):
+            for i, (framework, cell) in enumerate(table.cells[row].items()):
+                if cell.theory is None:
+                    continue
+                style = {"color": COLOURS[(i + 1) % len(COLOURS)], "ls": LINES[i], "lw": 1.3}
+                ax.plot(cell.theory.time, cell.theory[name], label=framework, **style)
+                if framework == "SGD":
+                    ax.set_ylim(0, 1.3 * np.max(cell.theory[name]))
+            ax.set_xlim(0, table.runs[row].time[-1])
+        pair[0].set_title(table.settings[row].name, loc="left", fontsize="medium")
+        handles, labels = pair[0].get_legend_handles_labels()
+        place(pair[0], [*handles, band_handle(OF_RUNS)], [*labels, OF_RUNS])
+    gaps(table, axes=axes["gap"])
+    return axes
+
+
+def gaps(table: FrameworkTable, *, axes: Axes | None = None) -> Axes:
+    """Training error of SGD minus that of SGF against the temperature, on logarithmic axes. Returns the axes."""
+    axes = single(axes, 4.4, 3.4)
+    tau = np.array([gap.temperature for gap in table.gaps])
+    for index, label in enumerate(("laws", "runs")):
+        value, error = np.array([getattr(gap, label) for gap in table.gaps]).T
+        _bars(axes, tau * (1 + 0.04 * index), value, error, COLOURS[index], MARKERS[index], label)
+    seen = [gap for gap in table.gaps if gap.laws[0] > 3 * gap.laws[1]]
+    power = table.gap_power()
+    if np.isfinite(power):
+        span = np.array([gap.temperature for gap in seen])
+        line = seen[-1].laws[0] * (span / span[-1]) ** power
+        axes.plot(span, line, color="0.5", lw=0.8, label=f"$\\tau^{{{power:.2f}}}$")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("symlog", linthresh=1e-3)
+    axes.set_xlabel("temperature $\\tau = \\eta/B$")
+    axes.set_ylabel("train error, SGD − SGF")
+    axes.set_title("logistic: what Gaussian noise misses", loc="left", fontsize="medium")
+    place(axes, title=BARS, title_fontsize="x-small")
+    return axes
