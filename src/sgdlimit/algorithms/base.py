@@ -16,9 +16,9 @@ from .. import _shown
 from .._process import refuse_orphans
 from .._tree import settle
 from ..errors import instance, real, reject
-from ..problem import Constant, Mixture, Problem, fields
+from ..problem import Constant, Problem, fields
 from ..problem.problem import check_schedule
-from ..problem.rows import Rows, Scaled
+from ..problem.rows import Rows
 from ..problem.schedules import ScheduleLike, values_at
 
 
@@ -43,6 +43,11 @@ class StoredData(NamedTuple):
         return Batch(self.X[rows], self.r_star[rows], self.z[rows])
 
     @property
+    def samples(self) -> int:
+        """n, the rows that are stored."""
+        return self.X.shape[0]
+
+    @property
     def sample_ratio(self) -> float:
         """n/d; the constant feature of an intercept is none of the d."""
         return self.X.shape[0] / dimension(self.problem, self.X.shape[1])
@@ -53,6 +58,11 @@ class FreshData(NamedTuple):
 
     problem: Problem
     rows: Rows
+
+    @property
+    def samples(self) -> int:
+        """0: nothing is stored."""
+        return 0
 
     def batch(self, rows: Any, key: Any) -> Batch:
         """As many new rows as were asked for."""
@@ -75,8 +85,9 @@ def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Any, noise_key
     """
     X, r_star = rows.draw(data_key, count)
     z, dim = problem.sample_noise(noise_key, count), X.shape[1]
-    if isinstance(problem.data, Mixture) and isinstance(rows, Scaled):
-        X = X + problem.data.along(z, X.dtype).T @ rows.theta_star.T / dim
+    classes = problem.data.classes
+    if classes is not None:
+        X = X + classes.along(z, X.dtype).T @ rows.theta_star.T / dim
     if problem.bias:
         X = jnp.concatenate([X, jnp.full((count, 1), 1 / jnp.sqrt(dim), X.dtype)], axis=1)
     return Batch(X, r_star, z)
@@ -102,24 +113,49 @@ def gather(X: Any, v: Any) -> Any:
 
 
 class Algorithm(abc.ABC):
-    """How weights are trained. Every subclass is final."""
+    """The contract of an algorithm: how weights are trained, in theory and at finite size.
+
+    An algorithm is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    Its increments are all that the theory sees of it; its update is for finite size. `Weighted` has the update that
+    follows from the increments: an explicit step with Z_i on sample i. Shapes: θ (d, m), rows x (n, d); times and δ are
+    numbers that jax may be tracing.
+
+    start_increments: the state, a tree of arrays, that the increments of samples of the given shape share over time.
+    increments: the next state, and Z over [t, t + dt] of the shape of the start, of mean dt. All that is random comes
+        from the key, or from the state.
+    expected: E[Z | draws so far] over [t, t + dt]; dt for independent increments.
+    variance: Var Z over [t, t + dt], a number.
+    noise_temperature: τ where Var Z = τδγ in the limits of infinite data and of least squares; None where there is no
+        such limit.
+    rows: samples that one update reads, for an algorithm with a step of its own; None where it reads all, and the user
+        sets dt.
+    step_time: the time t = ηk/d that one update advances.
+    draws: what updates first, …, first + count − 1 draw in advance, count first; None where they draw nothing.
+    start_updates: the state that successive updates share.
+    update: θ after one update of data that are stored or fresh, and the next state. Over any time the sum of what a
+        sample was weighted with has the law of Z.
+    check_simulation: raises an InputError for what cannot be simulated, before any work.
+    independent: whether increments over disjoint intervals are independent.
+    gaussian: whether they are Gaussian, too, with a positive variance.
+    discrete: whether the grid step is the algorithm's own step, not a discretisation.
+    jumps: whether a sample is drawn at a rate 1/(τδ), and moves Z by τδ each time.
+    multi_pass_only: whether it means nothing without a stored training set (δ = ∞).
+    stable: largest step times curvature at which the update does not grow.
+    accurate: step times curvature at which it is accurate to a few percent, where the step is a choice.
+    batch_share: share of the batch in use at time t, a field of those algorithms that can change it.
+
+    `sgdlimit.testing.check_algorithm` tests all of it.
+    """
 
     independent: ClassVar[bool]
-    """Increments over disjoint intervals are independent."""
     gaussian: ClassVar[bool]
-    """Increments are independent and Gaussian with a positive variance."""
     discrete: ClassVar[bool]
-    """The grid step is the algorithm's own step, not a discretisation."""
     jumps: ClassVar[bool] = False
-    """A sample is drawn now and then, at a rate 1/(τδ), and moves Z by τδ each time."""
     multi_pass_only: ClassVar[bool]
-    """Meaningless without a stored training set (δ = ∞)."""
     stable: ClassVar[float] = 2.0
-    """Largest step times curvature at which the finite-size update does not grow."""
     accurate: ClassVar[float] = 0.03
-    """Step times curvature of the data at which it is accurate to a few percent, where the step is a choice."""
     batch_share: ScheduleLike = Constant()
-    """Share of the batch in use at time t; a field of the algorithms that can change it."""
 
     def _repr_html_(self) -> str:
         return _shown.html(self)
@@ -210,7 +246,11 @@ class Algorithm(abc.ABC):
 
 
 class Weighted(Algorithm):
-    """An algorithm whose update is one explicit step with weights Z on the samples (`eq:sgf_disc`)."""
+    """An algorithm whose update follows from its increments: one explicit step with weights Z on the samples.
+
+    `eq:sgf_disc`. A subclass defines the increments alone: `start_increments`, `increments`, `variance`,
+    `noise_temperature`, and what `Algorithm` asks to be declared of them.
+    """
 
     @property
     def rows(self) -> int | None:

@@ -9,7 +9,7 @@ from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
 from ..errors import InputError, flag, reject
-from ..problem import Iid, Linear, Mixture, Noise, Problem, Square
+from ..problem import Linear, Noise, Problem, Square
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
@@ -30,8 +30,8 @@ def ridge_strength(problem: Problem) -> float:
             type(problem.loss).__name__,
             f"{elsewhere}; for other losses use sl.solve",
         )
-    if problem.bias or isinstance(problem.data, Mixture):
-        given = "bias=True" if problem.bias else "Mixture"
+    if problem.bias or problem.data.classes:
+        given = "bias=True" if problem.bias else type(problem.data).__name__
         raise reject("problem", given, "least_squares has neither classes nor an intercept; use sl.solve")
     if not isinstance(problem.labels, Linear | Noise):
         raise reject("problem.labels", type(problem.labels).__name__, "least_squares needs Linear() or Noise() labels")
@@ -86,7 +86,7 @@ def least_squares(
     check_share(algorithm, t)
     flag("kernels", kernels)
     asked = Asked(problem, ridge, tau, t, moving(problem.schedule, algorithm, float(t[-1])), kernels)
-    solved = (_on_iid if isinstance(problem.data, Iid) else on_groups)(asked, progress)
+    solved = (_on_iid if problem.data.iid else on_groups)(asked, progress)
     values, train = solved.values, solved.values["train_error"]
     coords = {"time": t, "student": np.arange(1), "student_": np.arange(1)}
     if problem.k:

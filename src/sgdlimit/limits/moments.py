@@ -8,7 +8,7 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import reject
-from ..problem import Iid, Problem, fields
+from ..problem import Problem, fields
 from ..problem.shift import place
 from ..progress import Progress
 from .averages import PER_REPLICA, Nodes, force_moments, pull_of
@@ -73,7 +73,7 @@ class Groups(NamedTuple):
     @classmethod
     def of(cls, problem: Problem) -> "Groups | None":
         """None where all coordinates are alike."""
-        if isinstance(problem.data, Iid):
+        if problem.data.iid:
             return None
         table, m = problem.data.table(), problem.width
         return cls(table.share, table.variance, table.moments(problem.gram(), m)[:, m:, m:])
@@ -116,7 +116,7 @@ def _velocity_of(problem: Problem, groups: Groups, tau: Any, nodes: Nodes, t: An
 def _start(problem: Problem, replicas: int) -> Weights:
     m, gram = problem.width, problem.gram()
     level = np.zeros((replicas, m if problem.bias else 0))
-    if not isinstance(problem.data, Iid):
+    if not problem.data.iid:
         gram = problem.data.table().moments(gram, m)
         repeat = (replicas, 1, 1, 1)
         return Weights(np.tile(gram[:, :m, :m], repeat), np.tile(gram[:, :m, m:], repeat), level)

@@ -11,7 +11,7 @@ import numpy as np
 from .._linalg import match, root
 from ..algorithms import Algorithm
 from ..errors import reject
-from ..problem import Iid, Problem, Table, fields
+from ..problem import Problem, Table, fields
 from ..problem.schedules import factors
 from ..problem.shift import place
 from ..progress import Progress
@@ -139,7 +139,7 @@ def march_particles(
     m, tau = problem.width, float(algorithm.noise_temperature)
     scheduled = algorithm if algorithm.scheduled else None
     gram = jnp.asarray(problem.gram())
-    table = None if isinstance(problem.data, Iid) else problem.data.table()
+    table = None if problem.data.iid else problem.data.table()
     stiff = 1.0 if table is None else max(1.0, float(table.variance.max()))
     cuts, pairs = _grid(problem, t, dt / stiff, knots)
     coordinates, groups, each = None, (), particles

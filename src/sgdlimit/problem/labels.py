@@ -1,8 +1,4 @@
-"""Labels y = f(r*, z): what the teacher says about a sample.
-
-Contract: `labels(r_star, z)` is a scalar; `binary` says that it is ±1; `planted` that it needs a teacher;
-`smooth` that it can be differentiated in `r_star`; `noise(law)` is the law of z it needs, given the user's.
-"""
+"""Labels y = f(r*, z): what the teacher says about a sample. The contract is `LabelRule`."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -20,7 +16,20 @@ from .parameters import Parameters, checked, given, number
 
 
 class LabelRule(abc.ABC):
-    """What every label rule offers."""
+    """The contract of a label rule y = f(r*, z), which `Problem(labels=...)` takes. For a function alone: `Labels`.
+
+    A rule is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+
+    __call__: f(r*, z) in jax.numpy, a finite scalar; r* is a number where the teacher has width 1, (k,) at width k, and
+        None where there is no teacher; z is a number.
+    noise: the law of z that the rule needs, given the law that the user chose.
+    binary: whether labels are ±1, so that the error is zero-one.
+    planted: whether there must be a teacher.
+    smooth: whether f is continuous in r*.
+
+    `sgdlimit.testing.check_labels` tests all of it.
+    """
 
     binary: Any
     planted: Any

@@ -1,9 +1,4 @@
-"""Laws of one coordinate: of the teacher θ*, the start θ⁰, the label noise z.
-
-Contract of a law (run by `tests/test_contracts.py`): `sample(key, shape)` draws entries, `moments(size)` is the
-mean and the second-moment matrix of `size` entries of one row, `spread_out(u, key)` turns evenly spread uniform points
-into draws of one entry.
-"""
+"""Laws of one coordinate: of the teacher θ*, the start θ⁰, the label noise z. The contract is `EntryLaw`."""
 
 import abc
 import functools
@@ -42,14 +37,26 @@ ENTRY = f"it must be a number between −{LARGEST:g} and {LARGEST:g}"
 
 
 class EntryLaw(abc.ABC):
-    """What every law of one coordinate offers."""
+    """The contract of a law of one coordinate, of θ*, θ⁰ or z. For a sampler alone there is `Law`.
+
+    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+
+    sample: entries of a given shape, drawn with `jax.random` from the key alone; the last axis runs over the units of
+        one row.
+    moments: mean (size,) and second moments (size, size) of the entries of one row, on the host.
+    spread_out: one entry for each row of u (N, 2), uniform on [0, 1]²: by the quantile function at u[:, 0], or drawn
+        with the key. Points that are spread evenly give entries that are.
+    exact_moments: whether `moments` are exact rather than estimated.
+    quantiles: whether `spread_out` is by a quantile function: then few points have nearly the moments of the law.
+    rarest: share of the entries that make up the second moment; 1 where all of them do.
+
+    `sgdlimit.testing.check_law` tests all of it.
+    """
 
     exact_moments: Any = True
-    """Whether `moments` are exact rather than estimated."""
     quantiles: Any = True
-    """Whether `spread_out` is by a quantile function: then few points have nearly the moments of the law."""
     rarest: Any = 1.0
-    """Share of the entries that make up the second moment; 1 where all of them do."""
 
     @abc.abstractmethod
     def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:

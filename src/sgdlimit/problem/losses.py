@@ -1,9 +1,4 @@
-"""Losses L(r, y): what is minimised. Derivatives come from autodiff (`fields`).
-
-Contract: `loss(r, y)` is a scalar, continuous in `r`, whose gradient is finite and may jump; `loss.predict(r)` is the
-prediction or the score whose sign is the class, None where the width leaves it open; `loss.error` scores it, None for
-the default. At a kink the gradient is what autodiff gives.
-"""
+"""Losses L(r, y): what is minimised. Derivatives come from autodiff (`fields`); the contract is `LossLike`."""
 
 import abc
 import math
@@ -21,12 +16,27 @@ from .parameters import Parameters, checked, given, number
 
 
 class LossLike(abc.ABC):
-    """What every loss offers."""
+    """The contract of a loss L(r, y), which `Problem(loss=...)` takes. For a function alone there is `Loss`.
 
-    predict: Any
-    error: Any
-    smooth: Any = False
-    """Whether the gradient in r is known to be continuous; where it is not, the loss must be looked at."""
+    A loss is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    It must define `__call__`; the rest has defaults.
+
+    __call__: L(r, y) in jax.numpy, a scalar; r is a number at width 1, (m,) at width m, and y a number. It is
+        continuous in r, and its gradient, which autodiff takes, is finite; it may jump, and at a kink it is what
+        autodiff gives.
+    predict: a function of r alone, the scalar prediction, or the score whose sign is the class. None: r itself at
+        width 1, and no reported error at other widths.
+    error: a function of (prediction, y), the scalar that is reported as error. None: zero-one for labels ±1, otherwise
+        squared.
+    smooth: True where the gradient is known to be continuous in r, which spares a search for its jumps.
+
+    `sgdlimit.testing.check_loss` tests all of it.
+    """
+
+    predict: Any = None
+    error: Any = None
+    smooth: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, r: Any, y: Any) -> Any:
@@ -54,9 +64,7 @@ def identity(r: Any) -> Any:
 class Square(LossLike):
     """½(r−y)²: linear regression (`eq:lin_setup`)."""
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __call__(self, r: Any, y: Any) -> Any:
         """½(r−y)²."""
@@ -69,9 +77,7 @@ class Square(LossLike):
 class Logistic(LossLike):
     """log(1 + exp(−y r)), y = ±1."""
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __call__(self, r: Any, y: Any) -> Any:
         """log(1 + exp(−y r)), without overflow."""
@@ -86,9 +92,7 @@ class Huber(LossLike):
 
     threshold: float = 1.0
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         settle(self, threshold=real("Huber.threshold", self.threshold, above=0, why="it must be a positive number"))
@@ -105,9 +109,6 @@ class Huber(LossLike):
 class Absolute(LossLike):
     """|r−y|: regression on the median."""
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-
     def __call__(self, r: Any, y: Any) -> Any:
         """|r−y|; its gradient is sign(r−y), 0 at the kink, where that of `jnp.abs` is 1."""
         return (r - y) * jnp.sign(r - y)
@@ -120,9 +121,6 @@ class Quantile(LossLike):
     """Pinball loss: level·(y−r) below the label, (1−level)·(r−y) above. The minimum is the `level`-quantile of y."""
 
     level: float
-
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
 
     def __post_init__(self) -> None:
         below_one = math.nextafter(1.0, 0.0)
@@ -140,9 +138,6 @@ class Quantile(LossLike):
 class Hinge(LossLike):
     """max(0, 1 − y r), y = ±1: the support vector machine."""
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-
     def __call__(self, r: Any, y: Any) -> Any:
         """The margin's deficit; at the kink its gradient is 0."""
         deficit = 1.0 - y * r
@@ -157,9 +152,7 @@ class SmoothHinge(LossLike):
 
     smoothing: float = 0.2
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         settle(
@@ -177,9 +170,7 @@ class SmoothHinge(LossLike):
 class Exponential(LossLike):
     """exp(−y r), y = ±1 (boosting)."""
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __call__(self, r: Any, y: Any) -> Any:
         """exp(−y r)."""
@@ -228,8 +219,6 @@ class TwoLayer(LossLike):
     activation: Any = static()
     loss: LossLike = Square()
     readout: Any = 1.0
-
-    error: ClassVar = None
 
     def __post_init__(self) -> None:
         settle(self, activation=activation("TwoLayer.activation", self.activation))

@@ -1,8 +1,4 @@
-"""Penalties H(θ) on one row of the weights.
-
-Contract: `penalty(theta)` is a scalar, continuous in θ, whose gradient is finite and may jump. A penalty with kinks may
-offer its proximal step, which is then taken in place of a search.
-"""
+"""Penalties H(θ) on one row of the weights; derivatives come from autodiff (`fields`). The contract: `PenaltyLike`."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -18,14 +14,25 @@ from .parameters import Parameters, checked, given
 
 
 class PenaltyLike(abc.ABC):
-    """What every penalty offers."""
+    """The contract of a penalty H(θ), which `Problem(penalty=...)` takes. For a function alone there is `Penalty`.
 
-    smooth: Any = False
-    """Whether the gradient is known to be continuous; where it is not, the penalty must be looked at."""
-    quadratic: Any = False
-    """Whether the gradient is known to be linear in θ."""
+    A penalty is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    It must define `__call__`; the rest has defaults.
+
+    __call__: H(θ) in jax.numpy, a scalar; θ is the row of one coordinate, a number at width 1, (m,) at width m. It is
+        continuous, and its gradient, which autodiff takes, is finite; it may jump.
+    smooth: True where the gradient is known to be continuous, which spares a search for its jumps.
+    quadratic: True where the gradient is known to be linear in θ.
+    prox: a function of (theta, step), the x (m,) that minimises ½|x − θ|² + step·H(x), θ (m,), which is taken in
+        place of a search. None where there is no formula.
+
+    `sgdlimit.testing.check_penalty` tests all of it.
+    """
+
+    smooth: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = False
     prox: Any = None
-    """`prox(theta, step)`, the x that minimises ½|x − θ|² + step·H(x), both (m,); None where there is no formula."""
 
     @abc.abstractmethod
     def __call__(self, theta: Any) -> Any:
@@ -44,8 +51,8 @@ def _strength(penalty: Any) -> None:
 class NoPenalty(PenaltyLike):
     """H = 0."""
 
-    smooth: ClassVar = True
-    quadratic: ClassVar = True
+    smooth: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = True
 
     def __call__(self, theta: Any) -> Any:
         """0."""
@@ -60,8 +67,8 @@ class Ridge(PenaltyLike):
 
     strength: float
 
-    smooth: ClassVar = True
-    quadratic: ClassVar = True
+    smooth: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _strength(self)
@@ -101,7 +108,7 @@ class SmoothL1(PenaltyLike):
     strength: float
     smoothing: float = 0.1
 
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _strength(self)
@@ -120,7 +127,7 @@ class Quartic(PenaltyLike):
 
     strength: float
 
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _strength(self)

@@ -22,7 +22,7 @@ from .entries import check_sampler
 from .labels import LabelRule, Linear
 from .laws import BLOCK, LIGHT, EntryLaw, Law, Point, SparseNormal, tail_index
 from .losses import LossLike, identity
-from .mixture import DIRECTION, Mixture, settle_classes
+from .mixture import DIRECTION, settle_classes
 from .parameters import bound
 from .penalties import NoPenalty, PenaltyLike
 from .schedules import Constant, ScheduleLike
@@ -105,13 +105,13 @@ class Problem:
     @property
     def star(self) -> EntryLaw | None:
         """The law of θ*: the teacher's, or that of the directions of a mixture's means."""
-        return DIRECTION if isinstance(self.data, Mixture) else self.teacher
+        return self.teacher if self.data.classes is None else DIRECTION
 
     @property
     def k(self) -> int:
         """Columns of θ*: teacher width, or directions of a mixture's means; 0 when there is neither."""
-        if isinstance(self.data, Mixture):
-            return self.data.directions
+        if self.data.classes is not None:
+            return self.data.classes.directions
         if self.teacher is None:
             return 0
         return self.width if self.teacher_width is None else self.teacher_width
@@ -136,7 +136,7 @@ class Problem:
     @property
     def noise_law(self) -> EntryLaw:
         """The law of z that the labels need; of the class in a mixture."""
-        return self.labels.noise(self.data.law if isinstance(self.data, Mixture) else self.noise)
+        return self.labels.noise(self.noise if self.data.classes is None else self.data.classes.law)
 
     def sample_weights(self, key: Any, dim: int) -> tuple[jax.Array, jax.Array]:
         """θ⁰ (d, m) and θ* (d, k)."""
@@ -363,7 +363,7 @@ def check_start(problem: Problem, z: Any = None) -> Rare:
     if z is None:
         w, drawn, weights = _wide(problem)
         parts.append((w, drawn))
-        if problem.width == problem.k and not isinstance(problem.data, Mixture):
+        if problem.width == problem.k and problem.data.classes is None:
             parts.append((np.concatenate([w[:, problem.width :]] * 2, axis=1), drawn))
     theta = _spread(problem.init, jax.random.key(0), 256, problem.width)
     rows, noise = (np.concatenate(part) for part in zip(*parts, strict=True))

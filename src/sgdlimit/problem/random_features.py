@@ -81,8 +81,8 @@ class RandomFeatures(DataLaw):
         seen = float(share @ (variance * factor**2))
         return Table(share, variance, factor, max(0.0, 1.0 - seen))
 
-    def at(self, dim: int) -> FeatureMap:
-        """`dim` features."""
+    def at(self, dim: int, tested: Table | None = None) -> FeatureMap:
+        """The map from inputs to `dim` features; those of a test have the same law."""
         inputs = max(1.0, dim / self.ratio)
         if inputs > MOST_INPUTS:
             why = f"{dim} features read {inputs:.3g} inputs, at most {MOST_INPUTS}; take a larger one, or lower dim"

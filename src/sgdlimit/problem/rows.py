@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,35 @@ from .entries import Entries
 class Rows(abc.ABC):
     """Where samples come from. Every subclass is final, and a tree: what a trial has drawn once is in its leaves."""
 
+    theta_star: Any
+    """(d, k): θ*, or what of it a linear function of x can tell."""
+    variance: Any
+    """s of every coordinate, (d,); None where all are 1, or where coordinates are not independent."""
+
+    @property
+    @abc.abstractmethod
+    def gaussian(self) -> bool:
+        """Whether (θᵀx, r*) of a fresh row is Gaussian, with the second moments that `variance` says."""
+
     @abc.abstractmethod
     def draw(self, key: Any, count: int) -> tuple[Any, Any]:
-        """x (count, d) and r* (count, k)."""
+        """Rows x (count, d) of mean zero, and the teacher's r* (count, k) of each."""
+
+
+class Layout(abc.ABC):
+    """What a law of data is at dimension d, before a trial draws anything: a tree, and every subclass is final."""
+
+    by_group: Any = None
+    """(g, d): weights of the mean over each group's coordinates, where there are several groups."""
+
+    @abc.abstractmethod
+    def draw(
+        self, key: Any, entries: Entries, theta_star: Any, teacher: Callable[[Any, int], Any]
+    ) -> tuple[Rows, Rows]:
+        """Rows of the training set and rows of a test.
+
+        `theta_star` (d, k) has entries of the teacher's law, and `teacher(key, rows)` draws more rows of them.
+        """
 
 
 @final
@@ -28,22 +54,53 @@ class Scaled(Rows):
 
     entries: Entries
     theta_star: Any
-    """(d, k)."""
-    scale: Any = None
-    """√s of every coordinate, (d,); None for iid entries."""
+    variance: Any = None
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the entries are."""
+        return self.entries.gaussian
 
     def draw(self, key: Any, count: int) -> tuple[Any, Any]:
-        """Entries, and their products with the teacher."""
+        """Entries times their scales, and their products with the teacher."""
         dim = self.theta_star.shape[0]
         X = self.entries.sample(key, (count, dim)) / jnp.sqrt(dim)
-        X = X if self.scale is None else self.scale * X
+        X = X if self.variance is None else jnp.sqrt(self.variance) * X
         return X, X @ self.theta_star
 
 
 @final
 @tree
 @dataclass(frozen=True)
-class FeatureMap:
+class Coordinates(Layout):
+    """Independent coordinates, each with its own variance and factor on θ*; all of them 1 where nothing is given."""
+
+    variance: Any = None
+    """s, (d,)."""
+    factor: Any = None
+    """On θ*, (d,)."""
+    tested: Any = None
+    """s of the fresh samples of a test, (d,)."""
+    by_group: Any = None
+
+    def draw(
+        self, key: Any, entries: Entries, theta_star: Any, teacher: Callable[[Any, int], Any]
+    ) -> tuple[Rows, Rows]:
+        """Rows that differ in their variances only."""
+        if self.variance is None:
+            rows = Scaled(entries, theta_star)
+            return rows, rows
+        variance, factor, tested = (
+            jnp.asarray(part, theta_star.dtype) for part in (self.variance, self.factor, self.tested)
+        )
+        theta_star = factor[:, None] * theta_star
+        return Scaled(entries, theta_star, variance), Scaled(entries, theta_star, tested)
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class FeatureMap(Layout):
     """d features σ(F u) of D inputs u: σ with its moments κ_0 = E σ, κ_1 = E gσ, κ_*² = E σ² − κ_0² − κ_1²."""
 
     mean: Any
@@ -56,9 +113,14 @@ class FeatureMap:
     inputs: int = static()
     """D."""
 
-    def draw(self, key: Any, entries: Entries, dim: int, teacher: Any) -> "Features":
-        """F, and the teacher β (D, k) that reads the inputs."""
-        return Features(entries, jax.random.normal(key, (self.inputs, dim)), teacher, self)
+    def draw(
+        self, key: Any, entries: Entries, theta_star: Any, teacher: Callable[[Any, int], Any]
+    ) -> tuple[Rows, Rows]:
+        """Features by one F, of inputs that the teacher β (D, k) reads."""
+        features, reads = jax.random.split(jax.random.fold_in(key, 1))
+        F = jax.random.normal(features, (self.inputs, len(theta_star)))
+        rows = Features(entries, F, teacher(reads, self.inputs), self)
+        return rows, rows
 
 
 @final
@@ -74,13 +136,21 @@ class Features(Rows):
     """β, (D, k)."""
     map: FeatureMap
 
+    variance: ClassVar = None
+
+    @property
+    def gaussian(self) -> bool:
+        """No: features of Gaussian inputs are not Gaussian."""
+        return False
+
     def draw(self, key: Any, count: int) -> tuple[Any, Any]:
         """Inputs, what is made of them, and what the teacher says of them."""
         inputs, dim = self.weights.shape
         u = self.entries.sample(key, (count, inputs)) / jnp.sqrt(inputs)
         return (self.map.activation(u @ self.weights) - self.map.mean) / jnp.sqrt(dim), u @ self.teacher
 
-    def best(self) -> Any:
+    @property
+    def theta_star(self) -> Any:
         """θ*, (d, k): the best linear predictor of r* from x under Gaussian equivalence (`docs/structured_data.md`)."""
         inputs, dim = self.weights.shape
         covariance = self.map.linear**2 * self.weights.T @ self.weights / inputs + self.map.rest * jnp.eye(dim)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 
-from .mixture import Mixture
-
 if TYPE_CHECKING:
     from .problem import Problem
 
@@ -43,22 +41,23 @@ class Push(NamedTuple):
 
 def place(problem: "Problem", overlap: Any, intercept: Any) -> Place:
     """Those of both that move the classes of this problem."""
-    return Place(overlap if isinstance(problem.data, Mixture) else None, intercept if problem.bias else None)
+    return Place(overlap if problem.data.classes else None, intercept if problem.bias else None)
 
 
 def moved(problem: "Problem", at: Place, z: Any, w: Any) -> Any:
     """w + b_c + β for samples (m, M) of class z (M,)."""
-    if isinstance(problem.data, Mixture) and at.overlap is not None:
-        w = w + at.overlap.astype(w.dtype) @ problem.data.along(z, w.dtype)
+    classes = problem.data.classes
+    if classes is not None and at.overlap is not None:
+        w = w + at.overlap.astype(w.dtype) @ classes.along(z, w.dtype)
     return w if at.intercept is None else w + at.intercept.astype(w.dtype)[:, None]
 
 
 def push(problem: "Problem", z: Any, force: Any) -> Push:
     """Means over samples of class z (M,) with forces (m, M), in double precision where there is any."""
     count, dtype = force.shape[-1], jnp.zeros(()).dtype
-    means = level = None
-    if isinstance(problem.data, Mixture):
-        means = (force @ problem.data.along(z, force.dtype).T).astype(dtype) / count
+    means, level, classes = None, None, problem.data.classes
+    if classes is not None:
+        means = (force @ classes.along(z, force.dtype).T).astype(dtype) / count
     if problem.bias:
         level = jnp.mean(force, axis=-1).astype(dtype)
     return Push(means, level)
