@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from . import fields
+from .bisection import bisected
 from .problem import Problem, draws_at_start
 from .vector_field import VectorField
 
@@ -73,16 +74,9 @@ def search(fn: Any, start: Any, reaches: Any) -> Jump:
         f, slope = jax.vmap(both)(edges)
         cells = jax.lax.top_k(gap((f[:-1], slope[:-1]), (f[1:], slope[1:]), 2 * reach / CELLS), BISECTED)[1]
 
-        def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
-            low, high = ends
-            middle = (low + high) / 2
-            there, width = both(middle), (high - low) / 2
-            left = gap(both(low), there, width) > gap(there, both(high), width)
-            return jnp.where(left, low, middle), jnp.where(left, middle, high)
-
         def within(cell: Any) -> Jump:
-            low, high = jax.lax.fori_loop(0, BISECTIONS, halve, (edges[cell], edges[cell + 1]))
-            change = jnp.max(jnp.abs(value(high) - value(low)))
+            _, high, before, after = bisected(both, gap, edges[cell], edges[cell + 1], BISECTIONS)
+            change = jnp.max(jnp.abs(after[0] - before[0]))
             place = (start + high * direction)[a]
             beside = place + jnp.arange(-2, 3) * jnp.spacing(place)
             rounding = reach * 2.0**-40

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._tree import settle, static, tree
 from ..errors import real, reject, traced
+from .bisection import bisected
 from .parameters import Parameters, checked, given
 
 
@@ -189,6 +190,14 @@ def _factors(schedule: Any, t: Any) -> Any:
     return schedule(t) * jnp.ones(())
 
 
+@jax.jit
+@partial(jax.vmap, in_axes=(None, 0, 0))
+def _narrowed(schedule: Any, low: Any, high: Any) -> tuple[Any, Any, Any, Any]:
+    """Neighbouring floating-point times around the largest change between two, and s there."""
+    change = lambda before, after, width: jnp.abs(after - before)  # noqa: E731
+    return bisected(lambda t: schedule(t) * jnp.ones(()), change, low, high, HALVINGS)
+
+
 def values_at(schedule: ScheduleLike, t: Any) -> np.ndarray:
     """s at an array of times."""
     with jax.enable_x64(True):
@@ -237,13 +246,9 @@ def _jumps(argument: str, schedule: ScheduleLike, t: np.ndarray, s: np.ndarray) 
     if not len(at):
         return t[:0], t[:0]
     room = np.resize(at, 2 ** (len(at) - 1).bit_length())  # one program for numbers of them that are alike
-    low, high, before, after = t[room], t[room + 1], s[room], s[room + 1]
-    for _ in range(HALVINGS):
-        middle = low + (high - low) / 2
-        value = factors(argument, schedule, middle)
-        left = np.abs(value - before) > np.abs(after - value)
-        low, before = np.where(left, low, middle), np.where(left, before, value)
-        high, after = np.where(left, middle, high), np.where(left, value, after)
+    with jax.enable_x64(True):
+        low, high, before, after = map(np.asarray, _narrowed(schedule, t[room], t[room + 1]))
+    factors(argument, schedule, np.concatenate([low, high]))
     found = jumping(before, after) & (high - low <= 4 * np.spacing(high)) & (low > 0) & (high < t[-1])
     return np.unique(low[found]), np.unique(high[found])
 
