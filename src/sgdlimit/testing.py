@@ -376,5 +376,5 @@ def _function(model: Any, name: str, value: Callable[..., Any], width: int, labe
 
 def _searched(fn: Callable[..., Any], points: Any, *others: Any) -> Jump:
     """Jumps of a function along lines through the first few points."""
-    along = jax.vmap(lambda x, *rest: search(lambda v: fn(v, *rest), x, REACHES))
+    along = jax.vmap(lambda x, *rest: search(lambda v: fn(v, *rest), x, jnp.asarray(REACHES)))
     return jax.jit(along)(*(part[:LINES] for part in (points, *others)))

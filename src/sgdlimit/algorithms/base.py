@@ -15,6 +15,7 @@ import numpy as np
 from .. import _shown
 from .._process import refuse_orphans
 from .._tree import settle
+from .._types import Array, Key, Scalar, Tree
 from ..errors import instance, real, reject
 from ..problem import Constant, Problem, fields
 from ..problem.problem import check_schedule
@@ -25,20 +26,20 @@ from ..problem.schedules import ScheduleLike, values_at
 class Batch(NamedTuple):
     """Rows of data: x (B, d), r* (B, k), z (B,)."""
 
-    X: Any
-    r_star: Any
-    z: Any
+    X: Array
+    r_star: Array
+    z: Array
 
 
 class StoredData(NamedTuple):
     """A fixed training set (finite δ)."""
 
     problem: Problem
-    X: Any
-    r_star: Any
-    z: Any
+    X: Array
+    r_star: Array
+    z: Array
 
-    def batch(self, rows: Any, key: Any) -> Batch:
+    def batch(self, rows: Array, key: Key) -> Batch:
         """The rows that were drawn."""
         return Batch(self.X[rows], self.r_star[rows], self.z[rows])
 
@@ -64,7 +65,7 @@ class FreshData(NamedTuple):
         """0: nothing is stored."""
         return 0
 
-    def batch(self, rows: Any, key: Any) -> Batch:
+    def batch(self, rows: Array, key: Key) -> Batch:
         """As many new rows as were asked for."""
         data, noise = jax.random.split(key)
         return draw_rows(self.problem, self.rows, rows.shape[0], data, noise)
@@ -78,7 +79,7 @@ def dimension(problem: Problem, columns: int) -> int:
     return columns - problem.bias
 
 
-def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Any, noise_key: Any) -> Batch:
+def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Key, noise_key: Key) -> Batch:
     """Rows with their r* and z, moved to the mean of their class; a constant feature 1/√d last for an intercept.
 
     r* stays that of the centred row.
@@ -93,18 +94,18 @@ def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Any, noise_key
     return Batch(X, r_star, z)
 
 
-def forces(problem: Problem, t: Any, r: Any, batch: Batch | StoredData) -> Any:
+def forces(problem: Problem, t: Scalar, r: Array, batch: Batch | StoredData) -> Array:
     """ℓ_t on every row, shape (rows, m)."""
     return jax.vmap(lambda a, b, c: fields.force(problem, t, a, b, c))(r, batch.r_star, batch.z)
 
 
-def drifts(problem: Problem, t: Any, theta: Any) -> Any:
+def drifts(problem: Problem, t: Scalar, theta: Array) -> Array:
     """h_t applied row-wise to θ, shape (d, m); no penalty on an intercept."""
     pulls = jax.vmap(lambda v: fields.drift(problem, t, v))(theta)
     return pulls.at[-1].set(0.0) if problem.bias else pulls
 
 
-def gather(X: Any, v: Any) -> Any:
+def gather(X: Array, v: Array) -> Array:
     """Xᵀv for X (rows, d) and v (rows, m).
 
     Written as (vᵀX)ᵀ: on a CPU the product with a transposed matrix is not blocked, and some 50 times slower.
@@ -166,23 +167,23 @@ class Algorithm(abc.ABC):
     # --- the increment law (theory) ---
 
     @abc.abstractmethod
-    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
         """The state that increments over successive intervals share."""
 
     @abc.abstractmethod
-    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """The next state and Z over [t, t + dt]; its shape was fixed at the start."""
 
-    def expected(self, state: Any, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def expected(self, state: Tree, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """E[Z | draws so far] over [t, t + dt]; γ for independent increments."""
         return dt
 
-    def mean(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def mean(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """E Z = γ, for every algorithm."""
         return dt
 
     @abc.abstractmethod
-    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """Var Z over [t, t + dt]."""
 
     @property
@@ -197,16 +198,16 @@ class Algorithm(abc.ABC):
         """Whether the batch, and with it the temperature, changes in time."""
         return not isinstance(self.batch_share, Constant)
 
-    def used(self, t: Any) -> Any:
+    def used(self, t: Scalar) -> Scalar:
         """B(t): how many of the B = `rows` samples of a batch are used, at least one; the share itself if B is None."""
         share, size = self.batch_share(t), self.rows
         return share if size is None else jnp.clip(jnp.round(size * share), 1, size)
 
-    def portion(self, t: Any) -> Any:
+    def portion(self, t: Scalar) -> Scalar:
         """B(t)/B."""
         return self.used(t) / (self.rows or 1)
 
-    def temperature_at(self, t: Any) -> Any:
+    def temperature_at(self, t: Scalar) -> Any:
         """τ(t) = η/B(t) = τB/B(t): the learning rate stays, the noise of a smaller batch is larger.
 
         Increments over [t, t + γ] take it at t + γ/2. τ(t) is no part of the process, so that Itô asks for no left
@@ -226,18 +227,20 @@ class Algorithm(abc.ABC):
         """Time t = ηk/d that one update advances; `dt` is the step of the algorithms that have none of their own."""
 
     @abc.abstractmethod
-    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+    def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
         """What updates first … first+count−1 draw in advance: rows of the batches, or None.
 
         `first` is a multiple of `count`, so that a key folded with it is used once.
         """
 
     @abc.abstractmethod
-    def start_updates(self, key: Any, data: Any) -> Any:
+    def start_updates(self, key: Key, data: Data) -> Tree:
         """The state that successive updates share."""
 
     @abc.abstractmethod
-    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
+    def update(
+        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
+    ) -> tuple[Array, Tree]:
         """θ after one update, and the next state."""
 
     @abc.abstractmethod
@@ -261,16 +264,20 @@ class Weighted(Algorithm):
         """The step itself."""
         return dt
 
-    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+    def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
         """Nothing: increments are drawn step by step."""
         return None
 
-    def start_updates(self, key: Any, data: Any) -> Any:
+    def start_updates(self, key: Key, data: Data) -> Tree:
         """The state of every sample's increments."""
+        assert isinstance(data, StoredData)
         return self.start_increments(key, (len(data.X),), data.sample_ratio)
 
-    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
+    def update(
+        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
+    ) -> tuple[Array, Tree]:
         """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ) (`eq:sgf_disc_rewrite`), Itô, left point."""
+        assert isinstance(data, StoredData)
         n, d = len(data.X), dimension(data.problem, data.X.shape[1])
         state, Z = self.increments(state, key, t, dt, n / d)
         ell = forces(data.problem, t, data.X @ theta, data)

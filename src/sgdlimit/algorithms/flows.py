@@ -1,15 +1,27 @@
 """Continuous-time algorithms: gradient flow and stochastic gradient flow."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import jax.numpy as jnp
 
 from .._random import normal
 from .._tree import tree
+from .._types import Array, Key, Scalar, Tree
 from ..problem import Constant, Problem
 from ..problem.schedules import ScheduleLike
-from .base import Algorithm, Weighted, drifts, forces, gather, needs_data, settle_share, settle_temperature
+from .base import (
+    Algorithm,
+    Data,
+    StoredData,
+    Weighted,
+    drifts,
+    forces,
+    gather,
+    needs_data,
+    settle_share,
+    settle_temperature,
+)
 
 
 @final
@@ -25,20 +37,20 @@ class GradientFlow(Algorithm):
     stable: ClassVar[float] = 2.78
     accurate: ClassVar[float] = 0.5
 
-    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
         """The shape alone."""
         return jnp.ones(shape)
 
-    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ."""
         return state, dt * state
 
-    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """0."""
         return 0.0 * dt
 
     @property
-    def noise_temperature(self) -> Any:
+    def noise_temperature(self) -> float:
         """0."""
         return 0.0
 
@@ -51,19 +63,22 @@ class GradientFlow(Algorithm):
         """The step of the integrator."""
         return dt
 
-    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+    def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
         """Nothing."""
         return None
 
-    def start_updates(self, key: Any, data: Any) -> Any:
+    def start_updates(self, key: Key, data: Data) -> Tree:
         """Nothing."""
         return ()
 
-    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
+    def update(
+        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
+    ) -> tuple[Array, Tree]:
         """One RK4 step of dθ/dt = −h(θ) − Xᵀℓ/δ."""
+        assert isinstance(data, StoredData)
         delta = data.sample_ratio
 
-        def velocity(s: Any, x: Any) -> Any:
+        def velocity(s: Scalar, x: Array) -> Array:
             ell = forces(data.problem, s, data.X @ x, data)
             return -drifts(data.problem, s, x) - gather(data.X, ell) / delta
 
@@ -100,20 +115,20 @@ class SGF(Weighted):
         settle_temperature(self)
         settle_share(self)
 
-    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
         """The shape alone."""
         return jnp.ones(shape)
 
-    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ + sqrt(τδγ) N(0, 1)."""
         noise = normal(key, state.shape)
         return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * noise
 
-    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """τδγ."""
         return self.temperature_at(t + dt / 2) * sample_ratio * dt
 
     @property
-    def noise_temperature(self) -> Any:
+    def noise_temperature(self) -> float:
         """τ."""
         return self.temperature

@@ -1,22 +1,23 @@
 """Bisection towards the place where a function jumps, inside a compiled program."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from .._types import Array, Tree
+
 
 def bisected(
-    value: Callable[[Any], Any], change: Callable[[Any, Any, Any], Any], low: Any, high: Any, halvings: int
-) -> tuple[Any, Any, Any, Any]:
+    value: Callable[[Array], Tree], change: Callable[[Tree, Tree, Array], Array], low: Array, high: Array, halvings: int
+) -> tuple[Array, Array, Tree, Tree]:
     """The ends of [low, high], halved so many times towards the half across which a function changes more.
 
     value: what is known of the function at a point. change: how much it changes between two such, over a width.
     Returns both ends, and what is known there.
     """
 
-    def halve(_: Any, ends: tuple[Any, Any, Any, Any]) -> tuple[Any, Any, Any, Any]:
+    def halve(_: int, ends: tuple[Array, Array, Tree, Tree]) -> tuple[Array, Array, Tree, Tree]:
         low, high, left, right = ends
         width = (high - low) / 2
         middle = low + width

@@ -14,8 +14,10 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from .._tree import settle, static, tree
+from .._types import Array
 from ..errors import UnreliableWarning, instance, real, reject, traced, whole
 from .laws import Categorical
 from .rows import Coordinates, Layout
@@ -94,7 +96,7 @@ class Classes(NamedTuple):
         """The law of the class of a sample, which is its z."""
         return Categorical(self.weights)
 
-    def along(self, z: Any, dtype: Any) -> Any:
+    def along(self, z: Array, dtype: DTypeLike) -> Array:
         """means[c, ·] of samples of class z (M,): (directions, M)."""
         member = z[None, :] == jnp.arange(len(self.means), dtype=z.dtype)[:, None]
         return jnp.asarray(self.means, dtype).T @ member.astype(dtype)

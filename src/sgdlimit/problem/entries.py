@@ -11,6 +11,7 @@ import numpy as np
 
 from .._process import refuse_orphans
 from .._tree import settle, static, tree
+from .._types import Key
 from ..errors import real, reject
 
 
@@ -20,7 +21,7 @@ class Entries(abc.ABC):
     gaussian: bool = False
 
     @abc.abstractmethod
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Entries of mean 0 and variance 1."""
 
 
@@ -32,7 +33,7 @@ class GaussianEntries(Entries):
 
     gaussian = True
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """N(0, 1)."""
         return jax.random.normal(key, shape)
 
@@ -43,7 +44,7 @@ class GaussianEntries(Entries):
 class RademacherEntries(Entries):
     """±1."""
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Signs."""
         return jax.random.rademacher(key, shape, dtype=jnp.zeros(()).dtype)
 
@@ -54,7 +55,7 @@ class RademacherEntries(Entries):
 class UniformEntries(Entries):
     """Uniform on [−√3, √3]."""
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Uniform, variance 1."""
         return jnp.sqrt(3.0) * jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
 
@@ -70,7 +71,7 @@ class SparseEntries(Entries):
     def __post_init__(self) -> None:
         settle(self, density=real("SparseEntries.density", self.density, above=0, most=1, why="a fraction in (0, 1]"))
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Sparse signs, variance 1."""
         on, sign = jax.random.split(key)
         signs = jax.random.rademacher(sign, shape, dtype=jnp.zeros(()).dtype)
@@ -89,7 +90,7 @@ class CustomEntries(Entries):
         if not callable(self.fn):
             raise reject("entries", repr(self.fn), "it must be a function fn(key, shape) -> array")
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """The user's function."""
         return jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
 

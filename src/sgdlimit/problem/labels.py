@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 import jax.numpy as jnp
 
 from .._tree import settle, static, tree
+from .._types import Scalar
 from ..errors import flag, real, reject
 from .activations import activation
 from .laws import EntryLaw, PlusLogistic
@@ -36,7 +37,7 @@ class LabelRule(abc.ABC):
     smooth: Any
 
     @abc.abstractmethod
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The label y, a scalar."""
 
     @abc.abstractmethod
@@ -54,7 +55,7 @@ class Linear(LabelRule):
     planted: ClassVar = True
     smooth: ClassVar = True
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """r* + z."""
         return jnp.sum(r_star) + z
 
@@ -73,7 +74,7 @@ class Sign(LabelRule):
     planted: ClassVar = True
     smooth: ClassVar = False
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """±1; a zero counts as +1, so that a label is always ±1."""
         return jnp.where(jnp.sum(r_star) + z >= 0, 1.0, -1.0)
 
@@ -100,7 +101,7 @@ class Logit(LabelRule):
     def __post_init__(self) -> None:
         settle(self, slope=real("Logit.slope", self.slope, above=0, why="it must be a positive number"))
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The sign of the teacher's log-odds plus the logistic variable in z."""
         return jnp.where(self.slope * jnp.sum(r_star) + z >= 0, 1.0, -1.0)
 
@@ -123,7 +124,7 @@ class Noise(LabelRule):
     def __post_init__(self) -> None:
         flag("Noise.binary", self.binary)
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """z."""
         return z
 
@@ -164,7 +165,7 @@ class ByClass(LabelRule):
             raise reject("ByClass.values", f"{len(self.values)} numbers", f"the mixture has {classes} classes")
         return self
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The value of class z."""
         return sum(value * (z == c) for c, value in enumerate(self.values)) + 0.0 * z
 
@@ -190,7 +191,7 @@ class TwoLayerLabels(LabelRule):
         settle(self, activation=activation("TwoLayerLabels.activation", self.activation))
         number("TwoLayerLabels.readout", self.readout)
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The teacher network's output plus z."""
         return read_out("TwoLayerLabels.readout", self.readout, self.activation(r_star)) + z
 
@@ -223,7 +224,7 @@ class Labels(LabelRule):
         flag("Labels.smooth", self.smooth)
         settle(self, parameters=checked("Labels", self.fn, self.parameters, 2))
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The user's function."""
         return self.fn(r_star, z, **given(self))
 

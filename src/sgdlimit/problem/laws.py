@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from .._fingerprint import Snapshot
 from .._tree import settle, static, tree
+from .._types import Key
 from ..errors import InputError, real, reject, traced
 
 MOMENT_ERROR = 0.002
@@ -59,7 +60,7 @@ class EntryLaw(abc.ABC):
     rarest: Any = 1.0
 
     @abc.abstractmethod
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Entries of the given shape; the last axis runs over the units of one row."""
 
     @abc.abstractmethod
@@ -67,7 +68,7 @@ class EntryLaw(abc.ABC):
         """Mean `(size,)` and second moments `(size, size)` of one row."""
 
     @abc.abstractmethod
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """Draws of one entry by its quantile function at uniform points u, (N, 2); `key` where there is no quantile."""
 
 
@@ -88,7 +89,7 @@ class Normal(EntryLaw):
     def __post_init__(self) -> None:
         settle(self, scale=real("Normal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Gaussian entries."""
         return self.scale * jax.random.normal(key, shape)
 
@@ -96,7 +97,7 @@ class Normal(EntryLaw):
         """Mean 0, second moment scale²."""
         return _iid(0.0, float(self.scale) ** 2, size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """Normal quantiles."""
         return float(self.scale) * ndtri(u[:, 0])
 
@@ -127,7 +128,7 @@ class Point(EntryLaw):
             raise reject("Point.value", self.value, f"it must be one number, or {size} numbers (the width)")
         return np.broadcast_to(value, (size,)).copy()
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """The value, repeated."""
         return jnp.broadcast_to(jnp.asarray(self.value, dtype=jnp.zeros(()).dtype), shape)
 
@@ -136,7 +137,7 @@ class Point(EntryLaw):
         row = self._row(size)
         return row, np.outer(row, row)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """The value."""
         return np.full(len(u), self._row(1)[0])
 
@@ -152,7 +153,7 @@ class Rademacher(EntryLaw):
     def __post_init__(self) -> None:
         settle(self, scale=real("Rademacher.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Signs times scale."""
         return self.scale * jax.random.rademacher(key, shape, dtype=jnp.zeros(()).dtype)
 
@@ -160,7 +161,7 @@ class Rademacher(EntryLaw):
         """Mean 0, second moment scale²."""
         return _iid(0.0, float(self.scale) ** 2, size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """Signs."""
         return float(self.scale) * np.where(u[:, 0] < 0.5, -1.0, 1.0)
 
@@ -178,7 +179,7 @@ class Uniform(EntryLaw):
         low = real("Uniform.low", self.low, least=-LARGEST, most=LARGEST, why=ENTRY)
         settle(self, low=low, high=real("Uniform.high", self.high, above=low, most=LARGEST, why=f"{ENTRY}, above low"))
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Uniform entries."""
         return self.low + (self.high - self.low) * jax.random.uniform(key, shape)
 
@@ -186,7 +187,7 @@ class Uniform(EntryLaw):
         """Mean of the interval; second moment (low² + low·high + high²)/3."""
         return _iid((self.low + self.high) / 2, (self.low**2 + self.low * self.high + self.high**2) / 3, size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """The points, rescaled."""
         return self.low + (self.high - self.low) * u[:, 0]
 
@@ -205,11 +206,11 @@ class SparseNormal(EntryLaw):
         settle(self, scale=real("SparseNormal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
     @property
-    def rarest(self) -> Any:
+    def rarest(self) -> float:
         """Those that are not zero."""
         return self.density
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Sparse Gaussian entries."""
         on, value = jax.random.split(key)
         return jax.random.bernoulli(on, self.density, shape) * (self.scale * jax.random.normal(value, shape))
@@ -218,7 +219,7 @@ class SparseNormal(EntryLaw):
         """Mean 0, second moment density·scale²."""
         return _iid(0.0, float(self.density) * float(self.scale) ** 2, size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """Quantiles of the mixture: both tails are Gaussian, the middle is the atom at zero."""
         low, high = u[:, 0] / self.density, (1 - u[:, 0]) / self.density
         tail = np.where(low < 0.5, ndtri(np.clip(low, 1e-300, 0.5)), -ndtri(np.clip(high, 1e-300, 0.5)))
@@ -252,7 +253,7 @@ class Law(EntryLaw):
             second = real("Law.second_moment", self.second_moment, least=mean**2, most=LARGEST**2, why=why)
             settle(self, mean=mean, second_moment=second)
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Draw with the user's function, checked for shape."""
         try:
             draw = jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
@@ -304,7 +305,7 @@ class Law(EntryLaw):
                 why += "; values that so many draws do not show cannot be followed"
                 raise reject(f"{argument}.{name}", f"{stated:g}", why)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """Some of many more draws, at the ranks that the points name; plain draws where tails are heavy.
 
         Every one of them is as likely as another to be taken, so that means are those of the law, and the shares of its
@@ -389,11 +390,11 @@ class PlusLogistic(EntryLaw):
         return self.base.quantiles
 
     @property
-    def rarest(self) -> Any:
+    def rarest(self) -> float:
         """As that of the base."""
         return self.base.rarest
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """The sum of two independent draws."""
         first, second = jax.random.split(key)
         return self.base.sample(first, shape) + jax.random.logistic(second, shape)
@@ -403,7 +404,7 @@ class PlusLogistic(EntryLaw):
         mean, second = self.base.moments(size)
         return mean, second + (math.pi**2 / 3) * np.eye(size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """The base on the second coordinate plus logistic quantiles on the first."""
         return self.base.spread_out(u[:, ::-1], key) + np.log(u[:, 0]) - np.log1p(-u[:, 0])
 
@@ -416,7 +417,7 @@ class Categorical(EntryLaw):
 
     weights: tuple[float, ...]
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Class indices."""
         u = jax.random.uniform(key, shape)
         edges = jnp.cumsum(jnp.asarray(self.weights, u.dtype))[:-1]
@@ -428,7 +429,7 @@ class Categorical(EntryLaw):
         index = np.arange(len(weights))
         return _iid(float(weights @ index), float(weights @ index**2), size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """As many of each class as the points say; rare classes at low points, where `wide` looks for them."""
         order = np.argsort(self.weights, kind="stable")
         edges = np.cumsum(np.asarray(self.weights, dtype=float)[order])[:-1]

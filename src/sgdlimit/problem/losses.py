@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from .._tree import settle, static, tree
+from .._types import Array, Scalar
 from ..errors import real, reject
 from .activations import activation
 from .parameters import Parameters, checked, given, number
@@ -39,11 +40,11 @@ class LossLike(abc.ABC):
     smooth: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """L(r, y), a scalar."""
 
 
-def read_out(argument: str, readout: Any, hidden: Any) -> Any:
+def read_out(argument: str, readout: Any, hidden: Array) -> Array:
     """Σ_a readout_a·hidden_a, the second layer of a network; one number serves all units."""
     weights = jnp.asarray(readout)
     if weights.ndim and weights.shape != jnp.shape(hidden):
@@ -53,7 +54,7 @@ def read_out(argument: str, readout: Any, hidden: Any) -> Any:
     return jnp.sum(weights * hidden)
 
 
-def identity(r: Any) -> Any:
+def identity(r: Array) -> Array:
     """The prediction of a linear model is its pre-activation."""
     return r
 
@@ -66,7 +67,7 @@ class Square(LossLike):
 
     smooth: ClassVar[bool] = True
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """½(r−y)²."""
         return 0.5 * (r - y) ** 2
 
@@ -79,7 +80,7 @@ class Logistic(LossLike):
 
     smooth: ClassVar[bool] = True
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """log(1 + exp(−y r)), without overflow."""
         return jax.nn.softplus(-y * r)
 
@@ -97,7 +98,7 @@ class Huber(LossLike):
     def __post_init__(self) -> None:
         settle(self, threshold=real("Huber.threshold", self.threshold, above=0, why="it must be a positive number"))
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The clipped-gradient form: its derivative is clip(r−y, ±threshold)."""
         inside = jnp.clip(r - y, -self.threshold, self.threshold)
         return inside * (r - y) - 0.5 * inside**2
@@ -109,7 +110,7 @@ class Huber(LossLike):
 class Absolute(LossLike):
     """|r−y|: regression on the median."""
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """|r−y|; its gradient is sign(r−y), 0 at the kink, where that of `jnp.abs` is 1."""
         return (r - y) * jnp.sign(r - y)
 
@@ -127,7 +128,7 @@ class Quantile(LossLike):
         why = "it must be a number q with 0 < q < 1"
         settle(self, level=real("Quantile.level", self.level, above=0, most=below_one, why=why))
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The larger of two lines; at the kink its gradient is 1 − level."""
         return jnp.where(r < y, self.level * (y - r), (1.0 - self.level) * (r - y))
 
@@ -138,7 +139,7 @@ class Quantile(LossLike):
 class Hinge(LossLike):
     """max(0, 1 − y r), y = ±1: the support vector machine."""
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The margin's deficit; at the kink its gradient is 0."""
         deficit = 1.0 - y * r
         return jnp.where(deficit > 0, deficit, 0.0)
@@ -159,7 +160,7 @@ class SmoothHinge(LossLike):
             self, smoothing=real("SmoothHinge.smoothing", self.smoothing, above=0, why="it must be a positive number")
         )
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """Softplus of the margin's deficit."""
         return self.smoothing * jax.nn.softplus((1.0 - y * r) / self.smoothing)
 
@@ -172,7 +173,7 @@ class Exponential(LossLike):
 
     smooth: ClassVar[bool] = True
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """exp(−y r)."""
         return jnp.exp(-y * r)
 
@@ -201,7 +202,7 @@ class Loss(LossLike):
                 raise reject(f"Loss.{name}", repr(value), "it must be a function written in jax.numpy")
         settle(self, parameters=checked("Loss", self.fn, self.parameters, 2))
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The user's function."""
         return self.fn(r, y, **given(self))
 
@@ -226,10 +227,10 @@ class TwoLayer(LossLike):
             raise reject("TwoLayer.loss", repr(self.loss), "it must be a loss such as sl.Square() or sl.Loss(fn)")
         number("TwoLayer.readout", self.readout)
 
-    def predict(self, r: Any) -> Any:
+    def predict(self, r: Scalar) -> Array:
         """Σ_a readout_a · activation(r_a)."""
         return read_out("TwoLayer.readout", self.readout, self.activation(r))
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The inner loss at the network's output."""
         return self.loss(self.predict(r), y)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 import jax.numpy as jnp
 
 from .._tree import settle, static, tree
+from .._types import Array, Scalar
 from ..errors import real, reject
 from .laws import LARGEST
 from .parameters import Parameters, checked, given
@@ -35,7 +36,7 @@ class PenaltyLike(abc.ABC):
     prox: Any = None
 
     @abc.abstractmethod
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Scalar) -> Scalar:
         """H(θ), a scalar."""
 
 
@@ -54,7 +55,7 @@ class NoPenalty(PenaltyLike):
     smooth: ClassVar[bool] = True
     quadratic: ClassVar[bool] = True
 
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Scalar) -> Scalar:
         """0."""
         return 0.0 * jnp.sum(theta)
 
@@ -73,7 +74,7 @@ class Ridge(PenaltyLike):
     def __post_init__(self) -> None:
         _strength(self)
 
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Scalar) -> Scalar:
         """½λ|θ|²."""
         return 0.5 * self.strength * jnp.sum(theta**2)
 
@@ -89,11 +90,11 @@ class L1(PenaltyLike):
     def __post_init__(self) -> None:
         _strength(self)
 
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Scalar) -> Scalar:
         """λ Σ |θ|; at zero its gradient is 0, where that of `jnp.abs` is 1."""
         return self.strength * jnp.sum(theta * jnp.sign(theta))
 
-    def prox(self, theta: Any, step: Any) -> Any:
+    def prox(self, theta: Array, step: Scalar) -> Array:
         """The soft threshold: every weight moves towards zero by step·λ, and stays there where it arrives."""
         by = step * self.strength
         return jnp.where(jnp.abs(theta) > by, theta - by * jnp.sign(theta), 0.0)
@@ -114,7 +115,7 @@ class SmoothL1(PenaltyLike):
         _strength(self)
         settle(self, smoothing=real("SmoothL1.smoothing", self.smoothing, above=0, why="it must be a positive number"))
 
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Scalar) -> Scalar:
         """λ Σ (sqrt(θ² + s²) − s)."""
         return self.strength * jnp.sum(jnp.sqrt(theta**2 + self.smoothing**2) - self.smoothing)
 
@@ -132,7 +133,7 @@ class Quartic(PenaltyLike):
     def __post_init__(self) -> None:
         _strength(self)
 
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Scalar) -> Scalar:
         """¼λ Σ θ⁴."""
         return 0.25 * self.strength * jnp.sum(theta**4)
 
@@ -154,6 +155,6 @@ class Penalty(PenaltyLike):
             raise reject("Penalty.fn", repr(self.fn), "it must be a function fn(theta) -> scalar in jax.numpy")
         settle(self, parameters=checked("Penalty", self.fn, self.parameters, 1))
 
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Scalar) -> Scalar:
         """The user's function."""
         return self.fn(theta, **given(self))

@@ -15,6 +15,7 @@ from .. import _shown
 from .._linalg import root_of
 from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
+from .._types import Array, Host, Key, Tree
 from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
 from .data import DataLaw, Iid, Table
@@ -138,7 +139,7 @@ class Problem:
         """The law of z that the labels need; of the class in a mixture."""
         return self.labels.noise(self.noise if self.data.classes is None else self.data.classes.law)
 
-    def sample_weights(self, key: Any, dim: int) -> tuple[jax.Array, jax.Array]:
+    def sample_weights(self, key: Key, dim: int) -> tuple[jax.Array, jax.Array]:
         """θ⁰ (d, m) and θ* (d, k)."""
         start, teacher = jax.random.split(key)
         theta = self.init.sample(start, (dim, self.width))
@@ -146,7 +147,7 @@ class Problem:
             return theta, jnp.zeros((dim, 0))
         return theta, self.star.sample(teacher, (dim, self.k))
 
-    def spread_weights(self, key: Any, count: int) -> np.ndarray:
+    def spread_weights(self, key: Key, count: int) -> np.ndarray:
         """Rows of (θ⁰, θ*), (count, m+k), on the host: every entry's draws spread evenly over its law.
 
         A share of the entries that differs from its law, such as no non-zero entry of a sparse teacher, is what a
@@ -160,7 +161,7 @@ class Problem:
             return theta
         return np.concatenate([theta, _spread(self.star, teacher, count, self.k)], axis=1)
 
-    def sample_noise(self, key: Any, count: int) -> jax.Array:
+    def sample_noise(self, key: Key, count: int) -> jax.Array:
         """z (count,)."""
         return self.noise_law.sample(key, (count,))
 
@@ -250,7 +251,7 @@ def _check_spread(argument: str, law: EntryLaw | None, count: int) -> None:
         raise reject(f"{argument}={name}", law.rarest, why)
 
 
-def _spread(law: EntryLaw, key: Any, count: int, size: int) -> np.ndarray:
+def _spread(law: EntryLaw, key: Key, count: int, size: int) -> np.ndarray:
     """(count, size) entries of a law: quantiles of a stratified sample in random order, or plain draws without them."""
     if isinstance(law, Point) or (isinstance(law, Law) and size > 1):  # units of a row may depend on each other
         return np.asarray(law.sample(key, (count, size)), dtype=np.float64)
@@ -274,7 +275,7 @@ def check_schedule(argument: str, schedule: Any) -> None:
 
 
 @jax.jit
-def _at_start(problem: Problem, w: Any, z: Any, theta: Any) -> dict[str, Any]:
+def _at_start(problem: Problem, w: Array, z: Array, theta: Array) -> dict[str, Array]:
     """Whatever must be finite at t = 0."""
     r, r_star, t = w[:, : problem.width], w[:, problem.width :], jnp.zeros(())
     values = {
@@ -286,7 +287,7 @@ def _at_start(problem: Problem, w: Any, z: Any, theta: Any) -> dict[str, Any]:
     return values | {name: jax.vmap(fn)(r, r_star, z) for name, fn in observables.on_samples(problem).items()}
 
 
-def _all_at_start(asked: list[Any]) -> list[dict[str, np.ndarray]]:
+def _all_at_start(asked: list[Tree]) -> list[dict[str, np.ndarray]]:
     """`_at_start` on the host, of many problems in one program."""
     if len(asked) > 1:
         return mapped(unjitted(_at_start), asked)
@@ -352,7 +353,7 @@ class Rare(NamedTuple):
         return most, which
 
 
-def check_start(problem: Problem, z: Any = None) -> Rare:
+def check_start(problem: Problem, z: Host | None = None) -> Rare:
     """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z).
 
     What comes out says how rare the events are that its averages rest on.
@@ -390,7 +391,7 @@ def check_start(problem: Problem, z: Any = None) -> Rare:
 
 
 @jax.jit
-def _along_noise(problem: Problem, w: Any, z: Any) -> dict[str, Any]:
+def _along_noise(problem: Problem, w: Array, z: Array) -> dict[str, Array]:
     """The force, and the roots of the observables, of samples that differ in z alone."""
     r, r_star = w[: problem.width], w[problem.width :]
     force = jax.vmap(lambda c: jnp.linalg.norm(fields.force(problem, 0.0, r, r_star, c)))(z)

@@ -3,21 +3,22 @@
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 
 from .._tree import static, tree
+from .._types import Array, Host, Key, Scalar
 from .entries import Entries
 
 
 class Rows(abc.ABC):
     """Where samples come from. Every subclass is final, and a tree: what a trial has drawn once is in its leaves."""
 
-    theta_star: Any
+    theta_star: Array
     """(d, k): θ*, or what of it a linear function of x can tell."""
-    variance: Any
+    variance: Array | None
     """s of every coordinate, (d,); None where all are 1, or where coordinates are not independent."""
 
     @property
@@ -26,19 +27,19 @@ class Rows(abc.ABC):
         """Whether (θᵀx, r*) of a fresh row is Gaussian, with the second moments that `variance` says."""
 
     @abc.abstractmethod
-    def draw(self, key: Any, count: int) -> tuple[Any, Any]:
+    def draw(self, key: Key, count: int) -> tuple[Array, Array]:
         """Rows x (count, d) of mean zero, and the teacher's r* (count, k) of each."""
 
 
 class Layout(abc.ABC):
     """What a law of data is at dimension d, before a trial draws anything: a tree, and every subclass is final."""
 
-    by_group: Any = None
+    by_group: Array | Host | None = None
     """(g, d): weights of the mean over each group's coordinates, where there are several groups."""
 
     @abc.abstractmethod
     def draw(
-        self, key: Any, entries: Entries, theta_star: Any, teacher: Callable[[Any, int], Any]
+        self, key: Key, entries: Entries, theta_star: Array, teacher: Callable[[Key, int], Array]
     ) -> tuple[Rows, Rows]:
         """Rows of the training set and rows of a test.
 
@@ -53,15 +54,15 @@ class Scaled(Rows):
     """x = √s u/√d, u with independent entries, and r* = θ*ᵀx."""
 
     entries: Entries
-    theta_star: Any
-    variance: Any = None
+    theta_star: Array
+    variance: Array | None = None
 
     @property
     def gaussian(self) -> bool:
         """Whether the entries are."""
         return self.entries.gaussian
 
-    def draw(self, key: Any, count: int) -> tuple[Any, Any]:
+    def draw(self, key: Key, count: int) -> tuple[Array, Array]:
         """Entries times their scales, and their products with the teacher."""
         dim = self.theta_star.shape[0]
         X = self.entries.sample(key, (count, dim)) / jnp.sqrt(dim)
@@ -75,16 +76,16 @@ class Scaled(Rows):
 class Coordinates(Layout):
     """Independent coordinates, each with its own variance and factor on θ*; all of them 1 where nothing is given."""
 
-    variance: Any = None
+    variance: Array | Host | None = None
     """s, (d,)."""
-    factor: Any = None
+    factor: Array | Host | None = None
     """On θ*, (d,)."""
-    tested: Any = None
+    tested: Array | Host | None = None
     """s of the fresh samples of a test, (d,)."""
-    by_group: Any = None
+    by_group: Array | Host | None = None
 
     def draw(
-        self, key: Any, entries: Entries, theta_star: Any, teacher: Callable[[Any, int], Any]
+        self, key: Key, entries: Entries, theta_star: Array, teacher: Callable[[Key, int], Array]
     ) -> tuple[Rows, Rows]:
         """Rows that differ in their variances only."""
         if self.variance is None:
@@ -103,24 +104,33 @@ class Coordinates(Layout):
 class FeatureMap(Layout):
     """d features σ(F u) of D inputs u: σ with its moments κ_0 = E σ, κ_1 = E gσ, κ_*² = E σ² − κ_0² − κ_1²."""
 
-    mean: Any
+    mean: Scalar
     """κ_0."""
-    linear: Any
+    linear: Scalar
     """κ_1."""
-    rest: Any
+    rest: Scalar
     """κ_*²."""
     activation: Callable[..., Any] = static()
     inputs: int = static()
     """D."""
 
     def draw(
-        self, key: Any, entries: Entries, theta_star: Any, teacher: Callable[[Any, int], Any]
+        self, key: Key, entries: Entries, theta_star: Array, teacher: Callable[[Key, int], Array]
     ) -> tuple[Rows, Rows]:
         """Features by one F, of inputs that the teacher β (D, k) reads."""
         features, reads = jax.random.split(jax.random.fold_in(key, 1))
-        F = jax.random.normal(features, (self.inputs, len(theta_star)))
-        rows = Features(entries, F, teacher(reads, self.inputs), self)
+        F, beta = jax.random.normal(features, (self.inputs, len(theta_star))), teacher(reads, self.inputs)
+        rows = Features(entries, F, beta, self, self._best(F, beta))
         return rows, rows
+
+    def _best(self, weights: Array, teacher: Array) -> Array:
+        """θ*, (d, k): the best linear predictor of r* from x under Gaussian equivalence (`docs/structured_data.md`)."""
+        inputs, dim = weights.shape
+        covariance = self.linear**2 * weights.T @ weights / inputs + self.rest * jnp.eye(dim)
+        cross = jnp.sqrt(dim) * self.linear / inputs * weights.T @ teacher
+        values, vectors = jnp.linalg.eigh(covariance)
+        inverse = jnp.where(values > 1e-6 * values[-1], 1 / jnp.maximum(values, 1e-30), 0.0)
+        return vectors @ (inverse[:, None] * (vectors.T @ cross))
 
 
 @final
@@ -130,31 +140,22 @@ class Features(Rows):
     """x = (σ(F u/√D) − κ_0)/√d, u with independent entries, and r* = βᵀu/√D."""
 
     entries: Entries
-    weights: Any
+    weights: Array
     """Fᵀ, (D, d)."""
-    teacher: Any
+    teacher: Array
     """β, (D, k)."""
     map: FeatureMap
 
-    variance: ClassVar = None
+    theta_star: Array
+    variance: Array | None = None
 
     @property
     def gaussian(self) -> bool:
         """No: features of Gaussian inputs are not Gaussian."""
         return False
 
-    def draw(self, key: Any, count: int) -> tuple[Any, Any]:
+    def draw(self, key: Key, count: int) -> tuple[Array, Array]:
         """Inputs, what is made of them, and what the teacher says of them."""
         inputs, dim = self.weights.shape
         u = self.entries.sample(key, (count, inputs)) / jnp.sqrt(inputs)
         return (self.map.activation(u @ self.weights) - self.map.mean) / jnp.sqrt(dim), u @ self.teacher
-
-    @property
-    def theta_star(self) -> Any:
-        """θ*, (d, k): the best linear predictor of r* from x under Gaussian equivalence (`docs/structured_data.md`)."""
-        inputs, dim = self.weights.shape
-        covariance = self.map.linear**2 * self.weights.T @ self.weights / inputs + self.map.rest * jnp.eye(dim)
-        cross = jnp.sqrt(dim) * self.map.linear / inputs * self.weights.T @ self.teacher
-        values, vectors = jnp.linalg.eigh(covariance)
-        inverse = jnp.where(values > 1e-6 * values[-1], 1 / jnp.maximum(values, 1e-30), 0.0)
-        return vectors @ (inverse[:, None] * (vectors.T @ cross))

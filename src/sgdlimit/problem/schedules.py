@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._tree import settle, static, tree
+from .._types import Array, Host, Scalar
 from ..errors import real, reject, traced
 from .bisection import bisected
 from .parameters import Parameters, checked, given
@@ -26,7 +27,7 @@ class ScheduleLike(abc.ABC):
     """What every schedule offers."""
 
     @abc.abstractmethod
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: Scalar) -> Scalar:
         """s(t), a scalar."""
 
 
@@ -36,7 +37,7 @@ class ScheduleLike(abc.ABC):
 class Constant(ScheduleLike):
     """s = 1: no schedule."""
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: Scalar) -> Scalar:
         """1."""
         return 1.0
 
@@ -54,7 +55,7 @@ class PowerDecay(ScheduleLike):
         settle(self, scale=real("PowerDecay.scale", self.scale, above=0, why="it must be a positive time"))
         settle(self, exponent=real("PowerDecay.exponent", self.exponent, least=0, why="it must be a number ≥ 0"))
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: Scalar) -> Scalar:
         """(1 + t/scale)^(−exponent)."""
         return (1.0 + t / self.scale) ** (-self.exponent)
 
@@ -72,7 +73,7 @@ class CosineDecay(ScheduleLike):
         settle(self, duration=real("CosineDecay.duration", self.duration, above=0, why="it must be a positive time"))
         settle(self, final=real("CosineDecay.final", self.final, least=0, why="it must be a number ≥ 0"))
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: Scalar) -> Scalar:
         """final + (1−final)(1 + cos(πt/duration))/2."""
         u = jnp.clip(t / self.duration, 0.0, 1.0)
         return self.final + (1.0 - self.final) * 0.5 * (1.0 + jnp.cos(jnp.pi * u))
@@ -99,7 +100,7 @@ class Schedule(ScheduleLike):
         settle(self, breaks=times_of_breaks("Schedule.breaks", self.breaks))
         settle(self, parameters=checked("Schedule", self.fn, self.parameters, 1))
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: Scalar) -> Scalar:
         """The user's function."""
         return self.fn(t, **given(self))
 
@@ -186,25 +187,25 @@ def _integral(t: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 @jax.jit
 @partial(jax.vmap, in_axes=(None, 0))
-def _factors(schedule: Any, t: Any) -> Any:
-    return schedule(t) * jnp.ones(())
+def _factors(schedule: ScheduleLike, t: Array) -> Array:
+    return jnp.ones(()) * schedule(t)
 
 
 @jax.jit
 @partial(jax.vmap, in_axes=(None, 0, 0))
-def _narrowed(schedule: Any, low: Any, high: Any) -> tuple[Any, Any, Any, Any]:
+def _narrowed(schedule: ScheduleLike, low: Array, high: Array) -> tuple[Array, Array, Array, Array]:
     """Neighbouring floating-point times around the largest change between two, and s there."""
     change = lambda before, after, width: jnp.abs(after - before)  # noqa: E731
     return bisected(lambda t: schedule(t) * jnp.ones(()), change, low, high, HALVINGS)
 
 
-def values_at(schedule: ScheduleLike, t: Any) -> np.ndarray:
+def values_at(schedule: ScheduleLike, t: Host) -> np.ndarray:
     """s at an array of times."""
     with jax.enable_x64(True):
         return np.asarray(_factors(schedule, np.asarray(t, dtype=np.float64)), dtype=np.float64)
 
 
-def factors(argument: str, schedule: ScheduleLike, t: Any) -> np.ndarray:
+def factors(argument: str, schedule: ScheduleLike, t: Host) -> np.ndarray:
     """s at an array of times, refused where it is not finite."""
     values = values_at(schedule, t)
     if not np.all(np.isfinite(values)):

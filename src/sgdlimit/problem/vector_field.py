@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 from .._tree import settle, static, tree
+from .._types import Scalar
 from ..errors import reject
 from .parameters import Parameters, checked, given
 from .schedules import times_of_breaks
@@ -66,7 +67,7 @@ class VectorField:
         """Whether it takes the time."""
         return _time(self.fn) is not None
 
-    def at(self, t: Any, *state: Any) -> Any:
+    def at(self, t: Scalar, *state: Any) -> Any:
         """The field at time t."""
         time, numbers = _time(self.fn), given(self)
         if time is None:
