@@ -10,6 +10,7 @@ from agreement import assert_agrees
 
 import sgdlimit as sl
 from sgdlimit.problem import GaussianEntries
+from sgdlimit.problem.rows import Features
 from sgdlimit.simulation.trial import build
 
 relu, erf = jax.nn.relu, jax.scipy.special.erf
@@ -45,6 +46,7 @@ def test_spectrum_and_teacher(ratio):
 
     rows, tests = mapping.draw(jax.random.key(0), GaussianEntries(), jnp.zeros((dim, 16)), teacher)
     assert tests is rows
+    assert isinstance(rows, Features)
     F = np.asarray(rows.weights)
     S = mapping.linear**2 * F.T @ F / mapping.inputs + mapping.rest * np.eye(dim)
     for power in (1, 2, 3):

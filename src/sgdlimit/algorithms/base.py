@@ -40,7 +40,7 @@ class StoredData(NamedTuple):
     z: Array
 
     def batch(self, rows: Array, key: Key) -> Batch:
-        """The rows that were drawn."""
+        """The stored rows of these numbers."""
         return Batch(self.X[rows], self.r_star[rows], self.z[rows])
 
     @property
@@ -62,7 +62,7 @@ class FreshData(NamedTuple):
 
     @property
     def samples(self) -> int:
-        """0: nothing is stored."""
+        """0, since nothing is stored."""
         return 0
 
     def batch(self, rows: Array, key: Key) -> Batch:
@@ -204,7 +204,7 @@ class Algorithm(abc.ABC):
         return share if size is None else jnp.clip(jnp.round(size * share), 1, size)
 
     def portion(self, t: Scalar) -> Scalar:
-        """B(t)/B."""
+        """B(t)/B, the share of the batch that is used at time t."""
         return self.used(t) / (self.rows or 1)
 
     def temperature_at(self, t: Scalar) -> Any:
@@ -257,11 +257,11 @@ class Weighted(Algorithm):
 
     @property
     def rows(self) -> int | None:
-        """All."""
+        """None, since every update reads all samples."""
         return None
 
     def step_time(self, dim: int, dt: float) -> float:
-        """The step itself."""
+        """dt itself, which the user chooses."""
         return dt
 
     def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
@@ -285,7 +285,7 @@ class Weighted(Algorithm):
         return theta - step, state
 
     def check_simulation(self, problem: Problem, samples: int) -> None:
-        """Needs a stored training set."""
+        """Refuse infinite data: increments belong to stored samples."""
         needs_data(type(self).__name__, problem)
 
 
@@ -297,13 +297,13 @@ def require(problem: Any, algorithm: Any) -> None:
 
 
 def needs_data(name: str, problem: Problem) -> None:
-    """Refuse infinite data."""
+    """Refuse a problem of infinite data, for an algorithm that needs a stored training set."""
     if problem.infinite_data:
         raise reject("sample_ratio", "inf", f"{name} needs a stored training set; simulate sl.SGD, or give a finite δ")
 
 
 def settle_temperature(algorithm: Any) -> None:
-    """Check and store τ."""
+    """Check the τ of an algorithm, and store it as a float."""
     name = f"{type(algorithm).__name__}.temperature"
     settle(algorithm, temperature=real(name, algorithm.temperature, least=0, why="τ = η/B must be a number ≥ 0"))
 

@@ -38,37 +38,37 @@ class GradientFlow(Algorithm):
     accurate: ClassVar[float] = 0.5
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
-        """The shape alone."""
+        """Ones, which keep the shape alone."""
         return jnp.ones(shape)
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
-        """Z = γ."""
+        """Z = γ for every sample; the state stays."""
         return state, dt * state
 
     def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """0."""
+        """0, since increments are not random."""
         return 0.0 * dt
 
     @property
     def noise_temperature(self) -> float:
-        """0."""
+        """τ = 0: a flow has no noise."""
         return 0.0
 
     @property
     def rows(self) -> int | None:
-        """All."""
+        """None, since every update reads all samples."""
         return None
 
     def step_time(self, dim: int, dt: float) -> float:
-        """The step of the integrator."""
+        """dt itself, the step of the integrator."""
         return dt
 
     def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
-        """Nothing."""
+        """None, since nothing is drawn."""
         return None
 
     def start_updates(self, key: Key, data: Data) -> Tree:
-        """Nothing."""
+        """An empty state: updates share nothing."""
         return ()
 
     def update(
@@ -116,7 +116,7 @@ class SGF(Weighted):
         settle_share(self)
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
-        """The shape alone."""
+        """Ones, which keep the shape alone."""
         return jnp.ones(shape)
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
@@ -125,10 +125,10 @@ class SGF(Weighted):
         return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * noise
 
     def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """τδγ."""
+        """τδγ, with τ at the middle of the interval."""
         return self.temperature_at(t + dt / 2) * sample_ratio * dt
 
     @property
     def noise_temperature(self) -> float:
-        """τ."""
+        """τ of the full batch."""
         return self.temperature

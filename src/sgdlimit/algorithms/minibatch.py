@@ -44,25 +44,25 @@ class MiniBatch(Algorithm):
 
     @property
     def learning_rate(self) -> float:
-        """η = τB."""
+        """η = τB, the step of one update."""
         return self.temperature * self.batch_size
 
     @property
     def noise_temperature(self) -> float:
-        """τ."""
+        """τ = η/B of the full batch."""
         return self.temperature
 
     @property
     def rows(self) -> int | None:
-        """B."""
+        """B, the samples that one update reads."""
         return self.batch_size
 
     def step_time(self, dim: int, dt: float) -> float:
-        """η/d."""
+        """The time η/d that one update advances."""
         return float(self.temperature) * self.batch_size / dim
 
     def start_updates(self, key: Key, data: Data) -> Tree:
-        """Nothing."""
+        """An empty state: updates share nothing."""
         return ()
 
     def update(
@@ -204,7 +204,7 @@ class SGD(MiniBatch):
     multi_pass_only: ClassVar[bool] = False
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
-        """The shape alone."""
+        """Ones, which keep the shape alone."""
         return jnp.ones(shape)
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
@@ -215,7 +215,7 @@ class SGD(MiniBatch):
         return state, jnp.where(jump > 0, safe * count, dt * state)
 
     def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """τδγ, as for SGF."""
+        """τδγ as for SGF, with τ at the middle of the interval."""
         return self.temperature_at(t + dt / 2) * sample_ratio * dt
 
     def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:

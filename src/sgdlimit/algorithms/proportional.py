@@ -34,16 +34,16 @@ class ProportionalSGD(Weighted):
         _settle_fraction(self)
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
-        """The shape alone."""
+        """Ones, which keep the shape alone."""
         return jnp.ones(shape)
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
-        """Z = γ·Bernoulli(b)/b."""
+        """Z = γ·Bernoulli(b)/b, a fresh draw for every sample; the state stays."""
         chosen = jax.random.bernoulli(key, self.batch_fraction, state.shape)
         return state, chosen * dt / self.batch_fraction
 
     def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """γ²(1/b − 1)."""
+        """γ²(1/b − 1), that of a Bernoulli number over b."""
         return dt**2 * (1 / self.batch_fraction - 1)
 
     @property
@@ -75,7 +75,7 @@ class PersistentSGD(Weighted):
         settle(self, correlation_time=real(name, self.correlation_time, above=0, why=why))
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
-        """P(s_0 = 1): stationary."""
+        """The probability b that a sample is in the first batch: the chain is stationary."""
         return jnp.full(shape, self.batch_fraction)
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
@@ -91,7 +91,7 @@ class PersistentSGD(Weighted):
         return dt * state / self.batch_fraction
 
     def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """γ²(1/b − 1)."""
+        """γ²(1/b − 1), that of a Bernoulli number over b."""
         return dt**2 * (1 / self.batch_fraction - 1)
 
     @property

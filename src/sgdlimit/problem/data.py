@@ -34,7 +34,7 @@ RELEVANT = 0.1
 
 
 class Table(NamedTuple):
-    """Coordinates in groups q."""
+    """Coordinates in groups q: share, variance and factor on θ* of each, and what no coordinate tells of r*."""
 
     share: np.ndarray
     """p_q, (g,), summing to 1."""
@@ -238,7 +238,7 @@ class PowerLaw(DataLaw):
 
     @property
     def levels(self) -> int | None:
-        """As given."""
+        """The number of levels that was given; None where the law is a limit."""
         return self.dim
 
     def table(self) -> Table:

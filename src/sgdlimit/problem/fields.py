@@ -29,7 +29,7 @@ def label(problem: "Problem", r_star: Array, z: Array) -> Scalar:
 
 
 def loss(problem: "Problem", r: Array, r_star: Array, z: Array) -> Scalar:
-    """L(r, y)."""
+    """L(r, y) at the label of the sample, a scalar."""
     rule = problem.loss
     if isinstance(rule, VectorField):
         assert rule.loss is not None

@@ -24,7 +24,7 @@ class LabelRule(abc.ABC):
 
     __call__: f(r*, z) in jax.numpy, a finite scalar; r* is a number where the teacher has width 1, (k,) at width k, and
         None where there is no teacher; z is a number.
-    noise: the law of z that the rule needs, given the law that the user chose.
+    noise: the law of z that the rule needs, given the law that the user chose; that one by default.
     binary: whether labels are ±1, so that the error is zero-one.
     planted: whether there must be a teacher.
     smooth: whether f is continuous in r*.
@@ -40,9 +40,9 @@ class LabelRule(abc.ABC):
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The label y, a scalar."""
 
-    @abc.abstractmethod
     def noise(self, law: EntryLaw) -> EntryLaw:
-        """The law of z, given the one the user chose."""
+        """The law of z, given the one that the user chose: that one, unless the rule draws something of its own."""
+        return law
 
 
 @final
@@ -56,12 +56,8 @@ class Linear(LabelRule):
     smooth: ClassVar = True
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
-        """r* + z."""
+        """r* + z, r* summed over the teacher's units."""
         return jnp.sum(r_star) + z
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen."""
-        return law
 
 
 @final
@@ -77,10 +73,6 @@ class Sign(LabelRule):
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """±1; a zero counts as +1, so that a label is always ±1."""
         return jnp.where(jnp.sum(r_star) + z >= 0, 1.0, -1.0)
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen."""
-        return law
 
 
 @final
@@ -125,12 +117,8 @@ class Noise(LabelRule):
         flag("Noise.binary", self.binary)
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
-        """z."""
+        """z itself, whatever r* is."""
         return z
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen."""
-        return law
 
 
 @final
@@ -154,7 +142,7 @@ class ByClass(LabelRule):
 
     @property
     def binary(self) -> bool:
-        """Whether all are ±1."""
+        """Whether the values of all classes are ±1."""
         return self.values is not None and all(abs(value) == 1 for value in self.values)
 
     def among(self, classes: int) -> "ByClass":
@@ -166,12 +154,8 @@ class ByClass(LabelRule):
         return self
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
-        """The value of class z."""
+        """The value that belongs to class z."""
         return sum(value * (z == c) for c, value in enumerate(self.values)) + 0.0 * z
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen: the law of the class."""
-        return law
 
 
 @final
@@ -194,10 +178,6 @@ class TwoLayerLabels(LabelRule):
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The teacher network's output plus z."""
         return read_out("TwoLayerLabels.readout", self.readout, self.activation(r_star)) + z
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen."""
-        return law
 
 
 @final
@@ -225,9 +205,5 @@ class Labels(LabelRule):
         settle(self, parameters=checked("Labels", self.fn, self.parameters, 2))
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
-        """The user's function."""
+        """What the user's function says of (r*, z)."""
         return self.fn(r_star, z, **given(self))
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen."""
-        return law

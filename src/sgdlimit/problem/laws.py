@@ -90,15 +90,15 @@ class Normal(EntryLaw):
         settle(self, scale=real("Normal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
-        """Gaussian entries."""
+        """Gaussian entries of the given shape."""
         return self.scale * jax.random.normal(key, shape)
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Mean 0, second moment scale²."""
+        """Mean 0 and second moment scale², units independent."""
         return _iid(0.0, float(self.scale) ** 2, size)
 
     def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
-        """Normal quantiles."""
+        """The normal quantiles at the points."""
         return float(self.scale) * ndtri(u[:, 0])
 
 
@@ -129,7 +129,7 @@ class Point(EntryLaw):
         return np.broadcast_to(value, (size,)).copy()
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
-        """The value, repeated."""
+        """The value, repeated to the given shape."""
         return jnp.broadcast_to(jnp.asarray(self.value, dtype=jnp.zeros(()).dtype), shape)
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -138,7 +138,7 @@ class Point(EntryLaw):
         return row, np.outer(row, row)
 
     def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
-        """The value."""
+        """The value, once for every point."""
         return np.full(len(u), self._row(1)[0])
 
 
@@ -154,15 +154,15 @@ class Rademacher(EntryLaw):
         settle(self, scale=real("Rademacher.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
-        """Signs times scale."""
+        """Random signs times the scale."""
         return self.scale * jax.random.rademacher(key, shape, dtype=jnp.zeros(()).dtype)
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Mean 0, second moment scale²."""
+        """Mean 0 and second moment scale², units independent."""
         return _iid(0.0, float(self.scale) ** 2, size)
 
     def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
-        """Signs."""
+        """−scale for points below ½, +scale for the others."""
         return float(self.scale) * np.where(u[:, 0] < 0.5, -1.0, 1.0)
 
 
@@ -180,7 +180,7 @@ class Uniform(EntryLaw):
         settle(self, low=low, high=real("Uniform.high", self.high, above=low, most=LARGEST, why=f"{ENTRY}, above low"))
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
-        """Uniform entries."""
+        """Uniform entries of the given shape."""
         return self.low + (self.high - self.low) * jax.random.uniform(key, shape)
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -188,7 +188,7 @@ class Uniform(EntryLaw):
         return _iid((self.low + self.high) / 2, (self.low**2 + self.low * self.high + self.high**2) / 3, size)
 
     def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
-        """The points, rescaled."""
+        """The points, rescaled from [0, 1] to [low, high]."""
         return self.low + (self.high - self.low) * u[:, 0]
 
 
@@ -207,11 +207,11 @@ class SparseNormal(EntryLaw):
 
     @property
     def rarest(self) -> float:
-        """Those that are not zero."""
+        """The share of entries that are not zero."""
         return self.density
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
-        """Sparse Gaussian entries."""
+        """Gaussian entries at some places, zeros at the others."""
         on, value = jax.random.split(key)
         return jax.random.bernoulli(on, self.density, shape) * (self.scale * jax.random.normal(value, shape))
 
@@ -267,7 +267,7 @@ class Law(EntryLaw):
 
     @property
     def exact_moments(self) -> bool:
-        """Whether the user gave them."""
+        """Whether the user gave the moments, so that none are estimated."""
         return self.mean is not None
 
     @property
@@ -381,17 +381,17 @@ class PlusLogistic(EntryLaw):
 
     @property
     def exact_moments(self) -> bool:
-        """As those of the base."""
+        """Whether the moments of the base are exact."""
         return self.base.exact_moments
 
     @property
     def quantiles(self) -> bool:
-        """As that of the base."""
+        """Whether the base has a quantile function."""
         return self.base.quantiles
 
     @property
     def rarest(self) -> float:
-        """As that of the base."""
+        """The share of entries that make up the second moment of the base."""
         return self.base.rarest
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
@@ -418,7 +418,7 @@ class Categorical(EntryLaw):
     weights: tuple[float, ...]
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
-        """Class indices."""
+        """Class indices as floats, of the given shape."""
         u = jax.random.uniform(key, shape)
         edges = jnp.cumsum(jnp.asarray(self.weights, u.dtype))[:-1]
         return jnp.sum(u[..., None] >= edges, axis=-1).astype(u.dtype)

@@ -68,7 +68,7 @@ class Square(LossLike):
     smooth: ClassVar[bool] = True
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
-        """½(r−y)²."""
+        """Half of the squared difference, ½(r−y)²."""
         return 0.5 * (r - y) ** 2
 
 
@@ -161,7 +161,7 @@ class SmoothHinge(LossLike):
         )
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
-        """Softplus of the margin's deficit."""
+        """The softplus of the margin's deficit, of width `smoothing`."""
         return self.smoothing * jax.nn.softplus((1.0 - y * r) / self.smoothing)
 
 
@@ -174,7 +174,7 @@ class Exponential(LossLike):
     smooth: ClassVar[bool] = True
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
-        """exp(−y r)."""
+        """exp(−y r), which grows without bound for wrong signs."""
         return jnp.exp(-y * r)
 
 
@@ -203,7 +203,7 @@ class Loss(LossLike):
         settle(self, parameters=checked("Loss", self.fn, self.parameters, 2))
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
-        """The user's function."""
+        """What the user's function gives at (r, y), with its parameters."""
         return self.fn(r, y, **given(self))
 
 
@@ -228,7 +228,7 @@ class TwoLayer(LossLike):
         number("TwoLayer.readout", self.readout)
 
     def predict(self, r: Scalar) -> Array:
-        """Σ_a readout_a · activation(r_a)."""
+        """The network's output Σ_a readout_a · activation(r_a)."""
         return read_out("TwoLayer.readout", self.readout, self.activation(r))
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:

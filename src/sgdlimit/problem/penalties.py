@@ -50,13 +50,13 @@ def _strength(penalty: Any) -> None:
 @tree
 @dataclass(frozen=True)
 class NoPenalty(PenaltyLike):
-    """H = 0."""
+    """H = 0: weights are free."""
 
     smooth: ClassVar[bool] = True
     quadratic: ClassVar[bool] = True
 
     def __call__(self, theta: Scalar) -> Scalar:
-        """0."""
+        """Zero, as an array that autodiff can follow."""
         return 0.0 * jnp.sum(theta)
 
 
@@ -64,7 +64,7 @@ class NoPenalty(PenaltyLike):
 @tree
 @dataclass(frozen=True)
 class Ridge(PenaltyLike):
-    """½λ|θ|²."""
+    """The quadratic penalty ½λ|θ|²."""
 
     strength: float
 
@@ -75,7 +75,7 @@ class Ridge(PenaltyLike):
         _strength(self)
 
     def __call__(self, theta: Scalar) -> Scalar:
-        """½λ|θ|²."""
+        """½λ|θ|², summed over the units."""
         return 0.5 * self.strength * jnp.sum(theta**2)
 
 
@@ -124,7 +124,7 @@ class SmoothL1(PenaltyLike):
 @tree
 @dataclass(frozen=True)
 class Quartic(PenaltyLike):
-    """¼λ Σ θ⁴."""
+    """The quartic penalty ¼λ Σ θ⁴."""
 
     strength: float
 
@@ -134,7 +134,7 @@ class Quartic(PenaltyLike):
         _strength(self)
 
     def __call__(self, theta: Scalar) -> Scalar:
-        """¼λ Σ θ⁴."""
+        """¼λ Σ θ⁴, summed over the units."""
         return 0.25 * self.strength * jnp.sum(theta**4)
 
 
@@ -156,5 +156,5 @@ class Penalty(PenaltyLike):
         settle(self, parameters=checked("Penalty", self.fn, self.parameters, 1))
 
     def __call__(self, theta: Scalar) -> Scalar:
-        """The user's function."""
+        """What the user's function gives at θ, with its parameters."""
         return self.fn(theta, **given(self))

@@ -15,7 +15,7 @@ from .. import _shown
 from .._linalg import root_of
 from .._together import mapped, meet, shapes_of, unjitted
 from .._tree import settle, static, tree
-from .._types import Array, Host, Key, Tree
+from .._types import Array, Host, Key, Scalar, Tree
 from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
 from .data import DataLaw, Iid, Table
@@ -162,7 +162,7 @@ class Problem:
         return np.concatenate([theta, _spread(self.star, teacher, count, self.k)], axis=1)
 
     def sample_noise(self, key: Key, count: int) -> jax.Array:
-        """z (count,)."""
+        """Draws of z, (count,)."""
         return self.noise_law.sample(key, (count,))
 
     def gram(self) -> np.ndarray:
@@ -275,7 +275,7 @@ def check_schedule(argument: str, schedule: Any) -> None:
 
 
 @jax.jit
-def _at_start(problem: Problem, w: Array, z: Array, theta: Array) -> dict[str, Array]:
+def _at_start(problem: Problem, w: Array, z: Array, theta: Array) -> dict[str, Scalar]:
     """Whatever must be finite at t = 0."""
     r, r_star, t = w[:, : problem.width], w[:, problem.width :], jnp.zeros(())
     values = {

@@ -54,7 +54,7 @@ class RandomFeatures(DataLaw):
         self.moments()
 
     def moments(self) -> Moments:
-        """Of the activation."""
+        """κ_0, κ_1 and κ_*² of the activation under a standard normal input."""
         g = np.linspace(-REACH, REACH, CELLS + 1)
         weight = np.exp(-(g**2) / 2)
         weight = weight / weight.sum()

@@ -59,7 +59,7 @@ class Scaled(Rows):
 
     @property
     def gaussian(self) -> bool:
-        """Whether the entries are."""
+        """Whether the entries are Gaussian, and with them all that is linear in them."""
         return self.entries.gaussian
 
     def draw(self, key: Key, count: int) -> tuple[Array, Array]:

@@ -24,11 +24,11 @@ def times_of_breaks(argument: str, breaks: Any) -> tuple[float, ...]:
 
 
 class ScheduleLike(abc.ABC):
-    """What every schedule offers."""
+    """The contract of a schedule: a function of time in jax.numpy, finite at all times."""
 
     @abc.abstractmethod
     def __call__(self, t: Scalar) -> Scalar:
-        """s(t), a scalar."""
+        """s(t), a scalar for a scalar t."""
 
 
 @final
@@ -38,7 +38,7 @@ class Constant(ScheduleLike):
     """s = 1: no schedule."""
 
     def __call__(self, t: Scalar) -> Scalar:
-        """1."""
+        """1 at all times."""
         return 1.0
 
 
@@ -101,7 +101,7 @@ class Schedule(ScheduleLike):
         settle(self, parameters=checked("Schedule", self.fn, self.parameters, 1))
 
     def __call__(self, t: Scalar) -> Scalar:
-        """The user's function."""
+        """What the user's function gives at t, with its parameters."""
         return self.fn(t, **given(self))
 
 

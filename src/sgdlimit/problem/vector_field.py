@@ -64,11 +64,11 @@ class VectorField:
 
     @property
     def timed(self) -> bool:
-        """Whether it takes the time."""
+        """Whether the function takes the time."""
         return _time(self.fn) is not None
 
     def at(self, t: Scalar, *state: Any) -> Any:
-        """The field at time t."""
+        """The field at time t and the given state, (r, r_star, z) or (theta,)."""
         time, numbers = _time(self.fn), given(self)
         if time is None:
             return self.fn(*state, **numbers)
