@@ -1,4 +1,10 @@
-"""The contracts of laws, losses, labels, penalties and algorithms: one test runs every implementation."""
+"""The contracts of laws, losses, labels, penalties and algorithms: `sl.testing` runs every implementation.
+
+Beside it formulas of the built-in classes, and classes that break one promise each.
+"""
+
+import dataclasses
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +14,7 @@ from agreement import assert_within
 
 import sgdlimit as sl
 from sgdlimit.problem import fields
+from sgdlimit.problem.data import Classes
 from sgdlimit.problem.entries import GaussianEntries, RademacherEntries, UniformEntries
 from sgdlimit.problem.laws import Categorical, PlusLogistic
 
@@ -26,24 +33,7 @@ LAWS = [
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
 def test_law(law):
-    count = 200_000
-    draw = np.asarray(law.sample(jax.random.key(3), (count, 2)), dtype=float)
-    mean, second = law.moments(2)
-    assert draw.shape == (count, 2)
-    # A law known only through its sampler estimates its own moments, from draws.
-    products = np.einsum("na,nb->nab", draw, draw)
-    assert_within(draw.mean(0) - mean, 1e-6 + 1.4 * draw.std(0) / np.sqrt(count))
-    assert_within(products.mean(0) - second, 1e-6 + 1.4 * products.std(0) / np.sqrt(count))
-    u = np.random.default_rng(0).uniform(size=(count, 2))
-    other = law.spread_out(u, jax.random.key(9))
-    assert_within(other.mean() - mean[0], 1e-6 + 1.4 * other.std() / np.sqrt(count))
-    assert_within(np.mean(other**2) - second[0, 0], 1e-6 + 1.4 * (other**2).std() / np.sqrt(count))
-    levels = np.linspace(0.05, 0.95, 7)
-    assert_within(
-        np.mean(other[:, None] <= np.quantile(draw[:, 0], levels) + 1e-6, axis=0)
-        - np.mean(draw[:, :1] <= np.quantile(draw[:, 0], levels) + 1e-6, axis=0),
-        np.sqrt(0.5 / count),
-    )
+    sl.testing.check_law(law)
 
 
 def test_correlated_units_of_a_user_law():
@@ -70,26 +60,20 @@ DATA = [
     sl.PowerLaw(0.8, groups=5, dim=1000),
     sl.RandomFeatures(jax.nn.relu, 0.5),
     sl.RandomFeatures(jnp.tanh, 3.0),
+    sl.Mixture([[1.0, 0.2], [-1.0, 0.3]], sl.Spectrum([2.0, 1.0]), [0.3, 0.7]),
 ]
 
 
 @pytest.mark.parametrize("law", DATA, ids=lambda law: type(law).__name__)
 def test_law_of_data(law):
-    """Groups with shares of one, variances and hidden parts that are none below zero; counts that add up; a tree."""
+    """The contract; and counts that add up, at an effective rank of at most 1."""
+    sl.testing.check_data(law)
     table = law.table()
-    assert table.share.shape == table.variance.shape == table.factor.shape
-    assert table.share.sum() == pytest.approx(1.0, abs=1e-12)
-    assert np.all(table.share > 0)
-    assert np.all(table.variance >= 0)
-    assert 0 <= table.unseen < 1
     for dim in (2, 37, 1000):
         counts = table.counts(dim)
         assert counts.sum() == dim
         assert np.all(np.abs(counts - dim * table.share) < 1)
     assert 0 < table.effective_rank <= 1 + 1e-12
-    again = jax.tree.map(lambda x: x, law)
-    np.testing.assert_array_equal(again.table().variance, table.variance)
-    assert law.levels is None or law.levels >= len(table.share)
 
 
 LOSSES = {
@@ -115,6 +99,11 @@ LOSSES = {
     "named network": (sl.TwoLayer("leaky_relu"), lambda r, y: 0.5 * (max(r, 0.01 * r) - y) ** 2, False),
 }
 """Loss, formula, and whether it declares its gradient continuous."""
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_loss(name):
+    sl.testing.check_loss(LOSSES[name][0])
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -166,15 +155,9 @@ def test_penalty_gradient(name, width):
     np.testing.assert_allclose(fields.drift(problem, 0.0, jnp.asarray(theta)), gradient(theta), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", [row[0] for row in [*LOSSES.values(), *PENALTIES.values()] if row[0].smooth])
-def test_smooth_means_a_continuous_gradient(model):
-    """No step of the gradient on a fine grid is larger than its largest slope allows, here below 40."""
-    piece = {"penalty": model} if hasattr(model, "quadratic") else {"loss": model}
-    problem = sl.Problem(**({"loss": sl.Square(), "sample_ratio": 1.0, "teacher": sl.Normal(1.0)} | piece))
-    with jax.enable_x64(True):
-        r, one = jnp.linspace(-3.0, 3.0, 6001)[:, None], jnp.ones(1)
-        force = jax.vmap(lambda v: fields.force(problem, 0.0, v, one, 0.0) + fields.drift(problem, 0.0, v))(r)
-    assert np.max(np.abs(np.diff(force[:, 0]))) < 40 * 1e-3
+@pytest.mark.parametrize("name", [name for name in PENALTIES if name != "field"])
+def test_penalty(name):
+    sl.testing.check_penalty(PENALTIES[name][0], width=2 if name == "l1" else 1)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +195,19 @@ def test_labels(labels, formula):
     problem = sl.Problem(loss=sl.Square(), labels=labels, sample_ratio=1.0, teacher=sl.Normal(1.0))
     for s, z in [(0.4, 0.1), (-0.8, 0.3)]:
         assert float(fields.label(problem, jnp.array([s]), jnp.array(z))) == pytest.approx(formula(s, z), rel=1e-5)
+    sl.testing.check_labels(labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "noise"),
+    [
+        (sl.Logit(2.0), None),
+        (sl.Noise(binary=True), sl.Rademacher()),
+        (sl.ByClass((1.0, -1.0)), Categorical((0.2, 0.8))),
+    ],
+)
+def test_labels_with_noise_of_their_own(labels, noise):
+    sl.testing.check_labels(labels, noise=noise)
 
 
 def test_logit_labels_have_the_logistic_probability():
@@ -239,29 +235,18 @@ ALGORITHMS = [
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{type(a).__name__}")
-def test_increment_law(algorithm):
-    """Mean γ and the stated variance over every interval of an uneven grid; independence as declared."""
+def test_algorithm(algorithm):
+    sl.testing.check_algorithm(algorithm)
+
+
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if not a.independent], ids=lambda a: type(a).__name__)
+def test_dependent_increments_are_correlated(algorithm):
     delta, count = 1.5, 100_000
-    times = np.array([0.0, 0.3, 0.5, 0.9, 2.4, 2.5])
     state = algorithm.start_increments(jax.random.key(1), (count,), delta)
-    draws = []
-    for i, (t, dt) in enumerate(zip(times[:-1], np.diff(times), strict=True)):
-        state, Z = algorithm.increments(state, jax.random.fold_in(jax.random.key(2), i), t, dt, delta)
-        Z = np.asarray(Z, dtype=float)
-        assert Z.shape == (count,)
-        centred = Z - dt
-        variance = float(algorithm.variance(t, dt, delta))
-        assert_within(centred.mean(), Z.std() / np.sqrt(count) + 1e-6)
-        assert_within((centred**2).mean() - variance, (centred**2).std() / np.sqrt(count) + 1e-6)
-        assert float(algorithm.mean(t, dt, delta)) == pytest.approx(dt)
-        draws.append(centred)
-    correlations = np.array([[np.mean(a * b) for b in draws] for a in draws])
-    spread = np.array([[np.std(a * b) / np.sqrt(count) for b in draws] for a in draws])
-    off = ~np.eye(len(draws), dtype=bool)
-    if algorithm.independent:
-        assert_within(correlations[off], spread[off] + 1e-6)
-    else:
-        assert np.max(np.abs(correlations[off]) / spread[off]) > 10
+    state, first = algorithm.increments(state, jax.random.key(2), 0.0, 0.3, delta)
+    _, second = algorithm.increments(state, jax.random.key(3), 0.3, 0.2, delta)
+    product = (np.asarray(first, dtype=float) - 0.3) * (np.asarray(second, dtype=float) - 0.2)
+    assert abs(product.mean()) > 10 * product.std() / np.sqrt(count)
 
 
 def test_persistent_chain_forgets_at_the_stated_rate():
@@ -290,3 +275,188 @@ def test_poisson_and_gaussian_increments_share_two_moments_only():
         third[type(algorithm).__name__] = np.mean((np.asarray(Z, dtype=float) - 0.5) ** 3)
     assert third["SGF"] == pytest.approx(0.0, abs=0.02)
     assert third["SGD"] == pytest.approx(0.5, abs=0.02)  # third central moment of a·Poisson(γ/a) is a²γ
+
+
+def model(cls):
+    return jax.tree_util.register_dataclass(dataclass(frozen=True)(cls))
+
+
+def broken(base, **parts):
+    """An object of a class that differs from a built-in one in one promise."""
+    cls = type(base)
+    fields_of = {f.name: getattr(base, f.name) for f in dataclasses.fields(cls)}
+    contract = cls.__mro__[1]
+    kept = {name: part for name, part in vars(cls).items() if not name.startswith("__") or name == "__call__"}
+    body = {name: part for name, part in kept.items() if name not in fields_of} | parts
+    annotations = {f.name: f.type for f in dataclasses.fields(cls)}
+    own = type("Own", (contract,), body | {"__annotations__": annotations})
+    return model(own)(**fields_of)
+
+
+@jax.custom_jvp
+def steeper(r, y):
+    return 0.5 * (r - y) ** 2
+
+
+@steeper.defjvp
+def _(primals, tangents):
+    """A gradient that is not that of the value."""
+    (r, y), (dr, dy) = primals, tangents
+    return 0.5 * (r - y) ** 2, 2 * (r - y) * (dr - dy)
+
+
+def wider(self, state, key, t, dt, sample_ratio):
+    """Increments of more noise than is stated."""
+    return state, dt + 1.1 * jnp.sqrt(self.variance(t, dt, sample_ratio)) * jax.random.normal(key, state.shape)
+
+
+def late(self, state, key, t, dt, sample_ratio):
+    return state, 1.02 * dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * jax.random.normal(key, state.shape)
+
+
+def one_draw(self, state, key, t, dt, sample_ratio):
+    """The same noise over every interval."""
+    noise = jax.random.normal(jax.random.key(0), state.shape)
+    return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * noise
+
+
+def signs(self, state, key, t, dt, sample_ratio):
+    return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * jax.random.rademacher(key, state.shape)
+
+
+def half_step(self, data, theta, state, t, dt, draw, key):
+    new, state = sl.Weighted.update(self, data, theta, state, t, dt, draw, key)
+    return theta + 0.5 * (new - theta), state
+
+
+def other_noise(self, data, theta, state, t, dt, draw, key):
+    return sl.SGF(0.2).update(data, theta, state, t, dt, draw, key)
+
+
+class Unknown(sl.PenaltyLike):
+    """No tree of jax."""
+
+    def __call__(self, theta):
+        return 0.5 * jnp.sum(theta**2)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Unequal(sl.LossLike):
+    def __call__(self, r, y):
+        return 0.5 * (r - y) ** 2
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Named(sl.LossLike):
+    name: str = "square"
+
+    def __call__(self, r, y):
+        return 0.5 * (r - y) ** 2
+
+
+GROUPS = sl.Spectrum([3.0, 0.5], [0.2, 0.8], [0.5, 1.1])
+NORMAL = sl.Normal(1.5)
+SGF, PERSISTENT = sl.SGF(0.7), sl.PersistentSGD(0.3, 0.5)
+BROKEN = {
+    "loss, class": ("loss", lambda: 3.0, "subclass of sl.LossLike"),
+    "loss, equality": ("loss", Unequal, "a copy of it is equal"),
+    "loss, leaves": ("loss", Named, "its leaves are numbers"),
+    "loss, shape": ("loss", lambda: broken(sl.Square(), __call__=lambda s, r, y: jnp.ones(2) * r), "scalar"),
+    "loss, numpy": ("loss", lambda: broken(sl.Square(), __call__=lambda s, r, y: np.square(float(r))), "jax.numpy"),
+    "loss, gradient": ("loss", lambda: broken(sl.Square(), __call__=lambda s, r, y: steeper(r, y)), "of its value"),
+    "loss, jump": ("loss", lambda: broken(sl.Square(), __call__=lambda s, r, y: jnp.floor(r) * 1.0), "is continuous"),
+    "loss, smooth": ("loss", lambda: broken(sl.Hinge(), smooth=True), "smooth says"),
+    "loss, root": ("loss", lambda: broken(sl.Hinge(), __call__=lambda s, r, y: jnp.sqrt(r**2)), "finite at kinks"),
+    "loss, predict": ("loss", lambda: broken(sl.Square(), predict=lambda s, r: jnp.ones(3)), "a Problem takes it"),
+    "penalty, tree": ("penalty", Unknown, "jax knows it as a tree"),
+    "penalty, quadratic": ("penalty", lambda: broken(sl.Quartic(1.0), quadratic=True), "quadratic says"),
+    "penalty, smooth": ("penalty", lambda: broken(sl.L1(0.4), smooth=True), "smooth says"),
+    "penalty, prox": ("penalty", lambda: broken(sl.L1(0.4), prox=lambda s, theta, step: theta), "prox"),
+    "labels, binary": ("labels", lambda: broken(sl.Linear(), binary=True), "binary says"),
+    "labels, smooth": ("labels", lambda: broken(sl.Sign(), smooth=True), "smooth says"),
+    "labels, noise": ("labels", lambda: broken(sl.Linear(), noise=lambda s, law: 1.0), "law of entries"),
+    "law, shape": ("law", lambda: broken(NORMAL, sample=lambda s, key, shape: jnp.ones(3)), "of that shape"),
+    "law, mean": ("law", lambda: broken(NORMAL, sample=lambda s, key, shape: NORMAL.sample(key, shape) + 0.03), "mean"),
+    "law, second": ("law", lambda: broken(NORMAL, moments=lambda s, size: sl.Normal(1.52).moments(size)), "second"),
+    "law, spread": (
+        "law",
+        lambda: broken(NORMAL, spread_out=lambda s, u, key: 1.5 * np.sqrt(12) * (u[:, 0] - 0.5)),
+        "u, key",
+    ),
+    "data, shares": ("data", lambda: broken(GROUPS, table=lambda s: table(share=[0.2, 0.7])), "sum to 1"),
+    "data, variances": (
+        "data",
+        lambda: broken(GROUPS, table=lambda s: table(variance=[0.2, -0.1])),
+        "variances of the",
+    ),
+    "data, shapes": ("data", lambda: broken(GROUPS, table=lambda s: table(factor=[1.0])), "one shape"),
+    "data, unseen": ("data", lambda: broken(GROUPS, table=lambda s: table(unseen=1.5)), "unseen lies"),
+    "data, iid": ("data", lambda: broken(GROUPS, iid=True), "iid says"),
+    "data, levels": ("data", lambda: broken(GROUPS, levels=1), "levels is at least"),
+    "data, classes": ("data", lambda: broken(GROUPS, classes=Classes([[1.0], [2.0]], [0.5, 0.6])), "priors"),
+    "data, rows": ("data", lambda: broken(GROUPS, at=lambda s, dim, tested=None: sl.Iid().at(dim)), "of the table"),
+    "algorithm, flag": ("algorithm", lambda: broken(SGF, discrete=None), "discrete is declared"),
+    "algorithm, mean": ("algorithm", lambda: broken(SGF, increments=late), "Z has mean dt"),
+    "algorithm, variance": ("algorithm", lambda: broken(SGF, increments=wider), "Z has the variance"),
+    "algorithm, independent": ("algorithm", lambda: broken(SGF, increments=one_draw), "are uncorrelated"),
+    "algorithm, gaussian": ("algorithm", lambda: broken(SGF, increments=signs), "gaussian says"),
+    "algorithm, jumps": ("algorithm", lambda: broken(SGF, jumps=True), "jumps says"),
+    "algorithm, temperature": (
+        "algorithm",
+        lambda: broken(SGF, noise_temperature=0.3, variance=lambda s, t, dt, ratio: 0.7 * ratio * dt),
+        "noise_temperature",
+    ),
+    "algorithm, expected": (
+        "algorithm",
+        lambda: broken(PERSISTENT, expected=lambda s, state, t, dt, r: dt),
+        "the past",
+    ),
+    "algorithm, drift": ("algorithm", lambda: broken(SGF, update=half_step), "by the penalty"),
+    "algorithm, update": ("algorithm", lambda: broken(SGF, update=other_noise), "updates have the variance"),
+}
+"""What is checked, an object that breaks one promise, and words of that promise."""
+
+
+def table(**parts):
+    return GROUPS.table()._replace(**{name: np.asarray(part) for name, part in parts.items()})
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_promise_is_named(name):
+    kind, make, said = BROKEN[name]
+    thing = make()
+    with pytest.raises(AssertionError, match=said) as caught:
+        getattr(sl.testing, f"check_{kind}")(thing)
+    assert str(caught.value).startswith(type(thing).__name__)
+
+
+@pytest.mark.parametrize(
+    "base", [sl.Square(), sl.L1(0.4), sl.Linear(), NORMAL, GROUPS, SGF], ids=lambda b: type(b).__name__
+)
+def test_what_breaks_nothing_passes(base):
+    """The classes above differ from these in one part alone."""
+    kind = {
+        sl.LossLike: "loss",
+        sl.PenaltyLike: "penalty",
+        sl.LabelRule: "labels",
+        sl.EntryLaw: "law",
+        sl.DataLaw: "data",
+    }
+    getattr(sl.testing, f"check_{kind.get(type(base).__mro__[1], 'algorithm')}")(broken(base))
+
+
+def test_own_classes_take_the_same_road():
+    """An algorithm and a law of rows that the package does not know: theory and simulation agree."""
+    data, algorithm = broken(GROUPS), broken(SGF)
+    given = {"loss": sl.Square(), "sample_ratio": 2.0, "teacher": sl.Normal(1.0), "noise": sl.Normal(0.3)}
+    theory = sl.solve(sl.Problem(**given, data=data), algorithm, t_max=1.0, tol=5e-2, seed=1)
+    known = sl.least_squares(sl.Problem(**given, data=GROUPS), SGF, t_max=1.0)
+    value, error = theory.curve("train_error")
+    exact = np.interp(theory.time, known.time, known["train_error"])
+    assert_within(value - exact, error + 1e-3 * exact)
+    runs = sl.simulate(sl.Problem(**given, data=data), algorithm, dim=200, trials=4, t_max=1.0, seed=2)
+    built_in = sl.simulate(sl.Problem(**given, data=GROUPS), SGF, dim=200, trials=4, t_max=1.0, seed=2)
+    np.testing.assert_array_equal(runs["train_error"], built_in["train_error"])
+    assert runs.about["algorithm"]["name"] == "Own"

@@ -10,7 +10,8 @@ from agreement import assert_agrees
 
 import sgdlimit as sl
 from sgdlimit.problem import GaussianEntries
-from sgdlimit.simulation.trial import build, coordinates_of
+from sgdlimit.problem.rows import Features
+from sgdlimit.simulation.trial import build
 
 relu, erf = jax.nn.relu, jax.scipy.special.erf
 
@@ -39,9 +40,13 @@ def test_spectrum_and_teacher(ratio):
     law, dim = sl.RandomFeatures(relu, ratio), 800
     table, mapping = law.table(), law.at(dim)
     assert table.share.sum() == pytest.approx(1.0)
-    rows = mapping.draw(
-        jax.random.key(0), GaussianEntries(), dim, jax.random.normal(jax.random.key(1), (mapping.inputs, 1))
-    )
+
+    def teacher(key, count):
+        return jax.random.normal(key, (count, 16))
+
+    rows, tests = mapping.draw(jax.random.key(0), GaussianEntries(), jnp.zeros((dim, 16)), teacher)
+    assert tests is rows
+    assert isinstance(rows, Features)
     F = np.asarray(rows.weights)
     S = mapping.linear**2 * F.T @ F / mapping.inputs + mapping.rest * np.eye(dim)
     for power in (1, 2, 3):
@@ -53,8 +58,7 @@ def test_spectrum_and_teacher(ratio):
     theta, _, _, _ = np.linalg.lstsq(X[: 6 * dim], r_star[: 6 * dim], rcond=None)
     left = np.mean((r_star - X @ theta)[6 * dim :] ** 2) / np.mean(r_star**2)
     assert left * (1 - 1 / 6) == pytest.approx(table.unseen, rel=0.08, abs=0.01)
-    best = np.asarray(rows.best())[:, 0]
-    assert best @ best / dim == pytest.approx(
+    assert np.mean(np.asarray(rows.theta_star) ** 2) == pytest.approx(
         table.share @ table.factor**2 * np.mean(np.asarray(rows.teacher) ** 2), rel=0.15
     )
 
@@ -70,7 +74,7 @@ def test_linear_features_of_many_inputs_are_iid():
 def test_build():
     """r* of a run is the teacher's on the inputs, θ* its best predictor; the same rows in the test."""
     given = problem(sl.RandomFeatures(erf, 0.5))
-    trial, _ = build(given, GaussianEntries(), 200, 4000, 4000, jax.random.key(0), coordinates_of(given, 200))
+    trial, _ = build(given, GaussianEntries(), 200, 4000, 4000, jax.random.key(0), given.data.at(200))
     unseen = given.data.table().unseen
     for X, r_star in ((trial.data.X, trial.data.r_star), (trial.test.X, trial.test.r_star)):
         left = np.asarray(r_star - X @ trial.theta_star)

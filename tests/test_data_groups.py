@@ -14,7 +14,7 @@ from sgdlimit._tree import tree
 from sgdlimit.dmft.system import groups_of
 from sgdlimit.measure.curvature import edge
 from sgdlimit.problem.data import DataLaw, Table
-from sgdlimit.simulation.trial import build, coordinates_of, observe
+from sgdlimit.simulation.trial import build, observe
 
 CURVES = ("train_loss", "test_loss", "train_error", "test_error", "norm", "overlap")
 TWO = sl.Spectrum([3.0, 0.5], [0.2, 0.8], [0.5, 1.1])
@@ -167,7 +167,7 @@ def test_rows_of_a_run():
     """Variances of the columns, the teacher's factors, and a Gaussian test's moments against rows."""
     problem, dim = logistic(data=TWO), 400
     shifted = TWO.table()._replace(variance=np.array([1.0, 2.0]))
-    own = coordinates_of(problem, dim, shifted)
+    own = problem.data.at(dim, shifted)
     trial, theta = build(problem, sl.problem.GaussianEntries(), dim, 2000, 4096, jax.random.key(0), own)
     X, star = np.asarray(trial.data.X), np.asarray(trial.theta_star)[:, 0]
     for group, (rows, variance, factor) in enumerate(((slice(80), 3.0, 0.5), (slice(80, None), 0.5, 1.1))):

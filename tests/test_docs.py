@@ -199,10 +199,10 @@ def test_reference_has_every_public_name():
     documented = set()
     for path in (DOCS / "api").glob("*.md"):
         documented |= set(re.findall(r"^\.\. auto\w+:: sgdlimit\.(\S+)$", path.read_text(), flags=re.M))
-    modules = {"design", "grid", "plot", "references"}
+    modules = {"design", "grid", "plot", "references", "testing"}
     public = {name for name in sl.__all__ if name not in modules | {"__version__"}}
     public |= {f"plot.{name}" for name in sl.plot.__all__ if name.islower()}
-    public |= {f"references.{name}" for name in sl.references.__all__}
+    public |= {f"{module}.{name}" for module in ("references", "testing") for name in getattr(sl, module).__all__}
     assert public - documented == set()
     for name in documented:
         assert find(f"sgdlimit.{name}") is not None

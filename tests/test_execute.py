@@ -435,7 +435,7 @@ def test_a_march_beside_others_meets_ctrl_c_and_memory(monkeypatch):
     advance = march.advance
 
     def interrupted(*args):
-        signal.raise_signal(signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # as a terminal does
         return advance(*args)
 
     monkeypatch.setattr(march, "advance", interrupted)

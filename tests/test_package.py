@@ -53,6 +53,7 @@ def test_import_is_fast():
 
 def test_rooms_import_only_from_rooms_above():
     order = [
+        "_types",
         "errors",
         "_vocabulary",
         "_process",
@@ -68,6 +69,7 @@ def test_rooms_import_only_from_rooms_above():
         "progress",
         "problem",
         "algorithms",
+        "testing",
         "describe",
         "results",
         "formulas",

@@ -14,8 +14,8 @@ TYPE_CHECKING = False  # as `typing` has it, which takes 10 ms to load
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import design, grid, plot, references
-    from .algorithms import SGD, SGF, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD
+    from . import design, grid, plot, references, testing
+    from .algorithms import SGD, SGF, Algorithm, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD, Weighted
     from .comparison import Report, compare
     from .errors import DivergenceWarning, InputError, Interrupted, SweepWarning, ToleranceWarning, UnreliableWarning
     from .exact import least_squares, least_squares_on_data, online
@@ -26,21 +26,26 @@ if TYPE_CHECKING:
         ByClass,
         Constant,
         CosineDecay,
+        DataLaw,
+        EntryLaw,
         Exponential,
         Hinge,
         Huber,
         Iid,
+        LabelRule,
         Labels,
         Law,
         Linear,
         Logistic,
         Logit,
         Loss,
+        LossLike,
         Mixture,
         Noise,
         NoPenalty,
         Normal,
         Penalty,
+        PenaltyLike,
         Point,
         PowerDecay,
         PowerLaw,
@@ -74,10 +79,13 @@ __all__ = [
     "SGD",
     "SGF",
     "Absolute",
+    "Algorithm",
     "ByClass",
     "Constant",
     "CosineDecay",
+    "DataLaw",
     "DivergenceWarning",
+    "EntryLaw",
     "Exponential",
     "Fitted",
     "GradientFlow",
@@ -86,17 +94,20 @@ __all__ = [
     "Iid",
     "InputError",
     "Interrupted",
+    "LabelRule",
     "Labels",
     "Law",
     "Linear",
     "Logistic",
     "Logit",
     "Loss",
+    "LossLike",
     "Mixture",
     "NoPenalty",
     "Noise",
     "Normal",
     "Penalty",
+    "PenaltyLike",
     "PersistentSGD",
     "Point",
     "PowerDecay",
@@ -128,6 +139,7 @@ __all__ = [
     "Uniform",
     "UnreliableWarning",
     "VectorField",
+    "Weighted",
     "__version__",
     "best_time",
     "compare",
@@ -150,6 +162,7 @@ __all__ = [
     "solve",
     "solve_on_data",
     "sweep",
+    "testing",
 ]
 
 _ROOMS = (
@@ -157,7 +170,13 @@ _ROOMS = (
     "sweep",
 )  # fmt: skip
 """Where public names live, in the order in which data walks through the house."""
-_MODULES = {"design": ".design", "grid": ".grid", "plot": ".plot", "references": ".references"}
+_MODULES = {
+    "design": ".design",
+    "grid": ".grid",
+    "plot": ".plot",
+    "references": ".references",
+    "testing": ".testing",
+}
 
 
 def __getattr__(name: str) -> "Any":

@@ -15,32 +15,38 @@ import numpy as np
 from .. import _shown
 from .._process import refuse_orphans
 from .._tree import settle
+from .._types import Array, Key, Scalar, Tree
 from ..errors import instance, real, reject
-from ..problem import Constant, Mixture, Problem, fields
+from ..problem import Constant, Problem, fields
 from ..problem.problem import check_schedule
-from ..problem.rows import Rows, Scaled
+from ..problem.rows import Rows
 from ..problem.schedules import ScheduleLike, values_at
 
 
 class Batch(NamedTuple):
     """Rows of data: x (B, d), r* (B, k), z (B,)."""
 
-    X: Any
-    r_star: Any
-    z: Any
+    X: Array
+    r_star: Array
+    z: Array
 
 
 class StoredData(NamedTuple):
     """A fixed training set (finite δ)."""
 
     problem: Problem
-    X: Any
-    r_star: Any
-    z: Any
+    X: Array
+    r_star: Array
+    z: Array
 
-    def batch(self, rows: Any, key: Any) -> Batch:
-        """The rows that were drawn."""
+    def batch(self, rows: Array, key: Key) -> Batch:
+        """The stored rows of these numbers."""
         return Batch(self.X[rows], self.r_star[rows], self.z[rows])
+
+    @property
+    def samples(self) -> int:
+        """n, the rows that are stored."""
+        return self.X.shape[0]
 
     @property
     def sample_ratio(self) -> float:
@@ -54,7 +60,12 @@ class FreshData(NamedTuple):
     problem: Problem
     rows: Rows
 
-    def batch(self, rows: Any, key: Any) -> Batch:
+    @property
+    def samples(self) -> int:
+        """0, since nothing is stored."""
+        return 0
+
+    def batch(self, rows: Array, key: Key) -> Batch:
         """As many new rows as were asked for."""
         data, noise = jax.random.split(key)
         return draw_rows(self.problem, self.rows, rows.shape[0], data, noise)
@@ -68,32 +79,33 @@ def dimension(problem: Problem, columns: int) -> int:
     return columns - problem.bias
 
 
-def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Any, noise_key: Any) -> Batch:
+def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Key, noise_key: Key) -> Batch:
     """Rows with their r* and z, moved to the mean of their class; a constant feature 1/√d last for an intercept.
 
     r* stays that of the centred row.
     """
     X, r_star = rows.draw(data_key, count)
     z, dim = problem.sample_noise(noise_key, count), X.shape[1]
-    if isinstance(problem.data, Mixture) and isinstance(rows, Scaled):
-        X = X + problem.data.along(z, X.dtype).T @ rows.theta_star.T / dim
+    classes = problem.data.classes
+    if classes is not None:
+        X = X + classes.along(z, X.dtype).T @ rows.theta_star.T / dim
     if problem.bias:
         X = jnp.concatenate([X, jnp.full((count, 1), 1 / jnp.sqrt(dim), X.dtype)], axis=1)
     return Batch(X, r_star, z)
 
 
-def forces(problem: Problem, t: Any, r: Any, batch: Batch | StoredData) -> Any:
+def forces(problem: Problem, t: Scalar, r: Array, batch: Batch | StoredData) -> Array:
     """ℓ_t on every row, shape (rows, m)."""
     return jax.vmap(lambda a, b, c: fields.force(problem, t, a, b, c))(r, batch.r_star, batch.z)
 
 
-def drifts(problem: Problem, t: Any, theta: Any) -> Any:
+def drifts(problem: Problem, t: Scalar, theta: Array) -> Array:
     """h_t applied row-wise to θ, shape (d, m); no penalty on an intercept."""
     pulls = jax.vmap(lambda v: fields.drift(problem, t, v))(theta)
     return pulls.at[-1].set(0.0) if problem.bias else pulls
 
 
-def gather(X: Any, v: Any) -> Any:
+def gather(X: Array, v: Array) -> Array:
     """Xᵀv for X (rows, d) and v (rows, m).
 
     Written as (vᵀX)ᵀ: on a CPU the product with a transposed matrix is not blocked, and some 50 times slower.
@@ -102,24 +114,49 @@ def gather(X: Any, v: Any) -> Any:
 
 
 class Algorithm(abc.ABC):
-    """How weights are trained. Every subclass is final."""
+    """The contract of an algorithm: how weights are trained, in theory and at finite size.
+
+    An algorithm is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    Its increments are all that the theory sees of it; its update is for finite size. `Weighted` has the update that
+    follows from the increments: an explicit step with Z_i on sample i. Shapes: θ (d, m), rows x (n, d); times and δ are
+    numbers that jax may be tracing.
+
+    start_increments: the state, a tree of arrays, that the increments of samples of the given shape share over time.
+    increments: the next state, and Z over [t, t + dt] of the shape of the start, of mean dt. All that is random comes
+        from the key, or from the state.
+    expected: E[Z | draws so far] over [t, t + dt]; dt for independent increments.
+    variance: Var Z over [t, t + dt], a number.
+    noise_temperature: τ where Var Z = τδγ in the limits of infinite data and of least squares; None where there is no
+        such limit.
+    rows: samples that one update reads, for an algorithm with a step of its own; None where it reads all, and the user
+        sets dt.
+    step_time: the time t = ηk/d that one update advances.
+    draws: what updates first, …, first + count − 1 draw in advance, count first; None where they draw nothing.
+    start_updates: the state that successive updates share.
+    update: θ after one update of data that are stored or fresh, and the next state. Over any time the sum of what a
+        sample was weighted with has the law of Z.
+    check_simulation: raises an InputError for what cannot be simulated, before any work.
+    independent: whether increments over disjoint intervals are independent.
+    gaussian: whether they are Gaussian, too, with a positive variance.
+    discrete: whether the grid step is the algorithm's own step, not a discretisation.
+    jumps: whether a sample is drawn at a rate 1/(τδ), and moves Z by τδ each time.
+    multi_pass_only: whether it means nothing without a stored training set (δ = ∞).
+    stable: largest step times curvature at which the update does not grow.
+    accurate: step times curvature at which it is accurate to a few percent, where the step is a choice.
+    batch_share: share of the batch in use at time t, a field of those algorithms that can change it.
+
+    `sgdlimit.testing.check_algorithm` tests all of it.
+    """
 
     independent: ClassVar[bool]
-    """Increments over disjoint intervals are independent."""
     gaussian: ClassVar[bool]
-    """Increments are independent and Gaussian with a positive variance."""
     discrete: ClassVar[bool]
-    """The grid step is the algorithm's own step, not a discretisation."""
     jumps: ClassVar[bool] = False
-    """A sample is drawn now and then, at a rate 1/(τδ), and moves Z by τδ each time."""
     multi_pass_only: ClassVar[bool]
-    """Meaningless without a stored training set (δ = ∞)."""
     stable: ClassVar[float] = 2.0
-    """Largest step times curvature at which the finite-size update does not grow."""
     accurate: ClassVar[float] = 0.03
-    """Step times curvature of the data at which it is accurate to a few percent, where the step is a choice."""
     batch_share: ScheduleLike = Constant()
-    """Share of the batch in use at time t; a field of the algorithms that can change it."""
 
     def _repr_html_(self) -> str:
         return _shown.html(self)
@@ -130,23 +167,23 @@ class Algorithm(abc.ABC):
     # --- the increment law (theory) ---
 
     @abc.abstractmethod
-    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
         """The state that increments over successive intervals share."""
 
     @abc.abstractmethod
-    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """The next state and Z over [t, t + dt]; its shape was fixed at the start."""
 
-    def expected(self, state: Any, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def expected(self, state: Tree, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """E[Z | draws so far] over [t, t + dt]; γ for independent increments."""
         return dt
 
-    def mean(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def mean(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """E Z = γ, for every algorithm."""
         return dt
 
     @abc.abstractmethod
-    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """Var Z over [t, t + dt]."""
 
     @property
@@ -161,16 +198,16 @@ class Algorithm(abc.ABC):
         """Whether the batch, and with it the temperature, changes in time."""
         return not isinstance(self.batch_share, Constant)
 
-    def used(self, t: Any) -> Any:
+    def used(self, t: Scalar) -> Scalar:
         """B(t): how many of the B = `rows` samples of a batch are used, at least one; the share itself if B is None."""
         share, size = self.batch_share(t), self.rows
         return share if size is None else jnp.clip(jnp.round(size * share), 1, size)
 
-    def portion(self, t: Any) -> Any:
-        """B(t)/B."""
+    def portion(self, t: Scalar) -> Scalar:
+        """B(t)/B, the share of the batch that is used at time t."""
         return self.used(t) / (self.rows or 1)
 
-    def temperature_at(self, t: Any) -> Any:
+    def temperature_at(self, t: Scalar) -> Any:
         """τ(t) = η/B(t) = τB/B(t): the learning rate stays, the noise of a smaller batch is larger.
 
         Increments over [t, t + γ] take it at t + γ/2. τ(t) is no part of the process, so that Itô asks for no left
@@ -190,18 +227,20 @@ class Algorithm(abc.ABC):
         """Time t = ηk/d that one update advances; `dt` is the step of the algorithms that have none of their own."""
 
     @abc.abstractmethod
-    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+    def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
         """What updates first … first+count−1 draw in advance: rows of the batches, or None.
 
         `first` is a multiple of `count`, so that a key folded with it is used once.
         """
 
     @abc.abstractmethod
-    def start_updates(self, key: Any, data: Any) -> Any:
+    def start_updates(self, key: Key, data: Data) -> Tree:
         """The state that successive updates share."""
 
     @abc.abstractmethod
-    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
+    def update(
+        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
+    ) -> tuple[Array, Tree]:
         """θ after one update, and the next state."""
 
     @abc.abstractmethod
@@ -210,27 +249,35 @@ class Algorithm(abc.ABC):
 
 
 class Weighted(Algorithm):
-    """An algorithm whose update is one explicit step with weights Z on the samples (`eq:sgf_disc`)."""
+    """An algorithm whose update follows from its increments: one explicit step with weights Z on the samples.
+
+    `eq:sgf_disc`. A subclass defines the increments alone: `start_increments`, `increments`, `variance`,
+    `noise_temperature`, and what `Algorithm` asks to be declared of them.
+    """
 
     @property
     def rows(self) -> int | None:
-        """All."""
+        """None, since every update reads all samples."""
         return None
 
     def step_time(self, dim: int, dt: float) -> float:
-        """The step itself."""
+        """dt itself, which the user chooses."""
         return dt
 
-    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+    def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
         """Nothing: increments are drawn step by step."""
         return None
 
-    def start_updates(self, key: Any, data: Any) -> Any:
+    def start_updates(self, key: Key, data: Data) -> Tree:
         """The state of every sample's increments."""
+        assert isinstance(data, StoredData)
         return self.start_increments(key, (len(data.X),), data.sample_ratio)
 
-    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
+    def update(
+        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
+    ) -> tuple[Array, Tree]:
         """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ) (`eq:sgf_disc_rewrite`), Itô, left point."""
+        assert isinstance(data, StoredData)
         n, d = len(data.X), dimension(data.problem, data.X.shape[1])
         state, Z = self.increments(state, key, t, dt, n / d)
         ell = forces(data.problem, t, data.X @ theta, data)
@@ -238,7 +285,7 @@ class Weighted(Algorithm):
         return theta - step, state
 
     def check_simulation(self, problem: Problem, samples: int) -> None:
-        """Needs a stored training set."""
+        """Refuse infinite data: increments belong to stored samples."""
         needs_data(type(self).__name__, problem)
 
 
@@ -250,13 +297,13 @@ def require(problem: Any, algorithm: Any) -> None:
 
 
 def needs_data(name: str, problem: Problem) -> None:
-    """Refuse infinite data."""
+    """Refuse a problem of infinite data, for an algorithm that needs a stored training set."""
     if problem.infinite_data:
         raise reject("sample_ratio", "inf", f"{name} needs a stored training set; simulate sl.SGD, or give a finite δ")
 
 
 def settle_temperature(algorithm: Any) -> None:
-    """Check and store τ."""
+    """Check the τ of an algorithm, and store it as a float."""
     name = f"{type(algorithm).__name__}.temperature"
     settle(algorithm, temperature=real(name, algorithm.temperature, least=0, why="τ = η/B must be a number ≥ 0"))
 

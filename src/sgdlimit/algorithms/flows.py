@@ -1,15 +1,27 @@
 """Continuous-time algorithms: gradient flow and stochastic gradient flow."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import jax.numpy as jnp
 
 from .._random import normal
 from .._tree import tree
+from .._types import Array, Key, Scalar, Tree
 from ..problem import Constant, Problem
 from ..problem.schedules import ScheduleLike
-from .base import Algorithm, Weighted, drifts, forces, gather, needs_data, settle_share, settle_temperature
+from .base import (
+    Algorithm,
+    Data,
+    StoredData,
+    Weighted,
+    drifts,
+    forces,
+    gather,
+    needs_data,
+    settle_share,
+    settle_temperature,
+)
 
 
 @final
@@ -25,45 +37,48 @@ class GradientFlow(Algorithm):
     stable: ClassVar[float] = 2.78
     accurate: ClassVar[float] = 0.5
 
-    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
-        """The shape alone."""
+    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
+        """Ones, which keep the shape alone."""
         return jnp.ones(shape)
 
-    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
-        """Z = γ."""
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
+        """Z = γ for every sample; the state stays."""
         return state, dt * state
 
-    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
-        """0."""
+    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
+        """0, since increments are not random."""
         return 0.0 * dt
 
     @property
-    def noise_temperature(self) -> Any:
-        """0."""
+    def noise_temperature(self) -> float:
+        """τ = 0: a flow has no noise."""
         return 0.0
 
     @property
     def rows(self) -> int | None:
-        """All."""
+        """None, since every update reads all samples."""
         return None
 
     def step_time(self, dim: int, dt: float) -> float:
-        """The step of the integrator."""
+        """dt itself, the step of the integrator."""
         return dt
 
-    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
-        """Nothing."""
+    def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
+        """None, since nothing is drawn."""
         return None
 
-    def start_updates(self, key: Any, data: Any) -> Any:
-        """Nothing."""
+    def start_updates(self, key: Key, data: Data) -> Tree:
+        """An empty state: updates share nothing."""
         return ()
 
-    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
+    def update(
+        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
+    ) -> tuple[Array, Tree]:
         """One RK4 step of dθ/dt = −h(θ) − Xᵀℓ/δ."""
+        assert isinstance(data, StoredData)
         delta = data.sample_ratio
 
-        def velocity(s: Any, x: Any) -> Any:
+        def velocity(s: Scalar, x: Array) -> Array:
             ell = forces(data.problem, s, data.X @ x, data)
             return -drifts(data.problem, s, x) - gather(data.X, ell) / delta
 
@@ -102,22 +117,22 @@ class SGF(Weighted):
         settle_temperature(self)
         settle_share(self)
 
-    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
-        """The shape alone."""
+    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
+        """Ones, which keep the shape alone."""
         return jnp.ones(shape)
 
-    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ + sqrt(τδγ) N(0, 1)."""
         noise = normal(key, state.shape)
         return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * noise
 
-    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
-        """τδγ."""
+    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
+        """τδγ, with τ at the middle of the interval."""
         return self.temperature_at(t + dt / 2) * sample_ratio * dt
 
     @property
-    def noise_temperature(self) -> Any:
-        """τ."""
+    def noise_temperature(self) -> float:
+        """τ of the full batch."""
         return self.temperature
 
     latex = (

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 
 from .._random import even, normal
 from .._tree import settle, static, tree
+from .._types import Array, Key, Scalar, Tree
 from ..errors import real, reject, whole
 from ..problem import Constant, Problem
 from ..problem.schedules import ScheduleLike
-from .base import Algorithm, dimension, drifts, forces, settle_share, settle_temperature
+from .base import Algorithm, Data, dimension, drifts, forces, settle_share, settle_temperature
 
 FLOYD_LIMIT = 1024
 """Batch size up to which Floyd's sampling (B² comparisons) is used; beyond it, n random numbers are sorted."""
@@ -23,8 +24,8 @@ class MiniBatch(Algorithm):
     """An algorithm whose update is a step of size η = τB on B samples (`eq:sgd_planted`)."""
 
     jumps: ClassVar[bool] = True
-    temperature: Any
-    batch_size: Any
+    temperature: float
+    batch_size: int
 
     def _settle(self, temperature: Any, batch_size: Any, learning_rate: Any) -> None:
         """Check and store B, and τ from whichever of τ and η = τB was given."""
@@ -42,29 +43,31 @@ class MiniBatch(Algorithm):
         settle_share(self)
 
     @property
-    def learning_rate(self) -> Any:
-        """η = τB."""
+    def learning_rate(self) -> float:
+        """η = τB, the step of one update."""
         return self.temperature * self.batch_size
 
     @property
-    def noise_temperature(self) -> Any:
-        """τ."""
+    def noise_temperature(self) -> float:
+        """τ = η/B of the full batch."""
         return self.temperature
 
     @property
     def rows(self) -> int | None:
-        """B."""
+        """B, the samples that one update reads."""
         return self.batch_size
 
     def step_time(self, dim: int, dt: float) -> float:
-        """η/d."""
+        """The time η/d that one update advances."""
         return float(self.temperature) * self.batch_size / dim
 
-    def start_updates(self, key: Any, data: Any) -> Any:
-        """Nothing."""
+    def start_updates(self, key: Key, data: Data) -> Tree:
+        """An empty state: updates share nothing."""
         return ()
 
-    def update(self, data: Any, theta: Any, state: Any, t: Any, dt: Any, draw: Any, key: Any) -> tuple[Any, Any]:
+    def update(
+        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
+    ) -> tuple[Array, Tree]:
         """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B), `eq:sgd_planted`; of a batch that is used in part, the first B(t) rows."""
         batch, problem = data.batch(draw, key), data.problem
         ell = forces(problem, t, batch.X @ theta, batch)
@@ -95,7 +98,7 @@ class MiniBatch(Algorithm):
     )
 
 
-def without_replacement(key: Any, draws: int, samples: int, count: int) -> Any:
+def without_replacement(key: Key, draws: int, samples: int, count: int) -> Array:
     """Independent uniform random subsets of {0, …, samples−1}, each of size `count`: shape (draws, count).
 
     Their order is not random: Floyd's last place holds the largest number most often. See `in_random_order`.
@@ -109,14 +112,14 @@ def without_replacement(key: Any, draws: int, samples: int, count: int) -> Any:
     bits = jax.random.bits(key, (count, draws))
     picks = (bits % (last + 1).astype(jnp.uint32)[:, None]).astype(jnp.int32)
 
-    def place(i: Any, chosen: Any) -> Any:
+    def place(i: Array, chosen: Array) -> Array:
         taken = jnp.any(chosen == picks[i], axis=0)
         return chosen.at[i].set(jnp.where(taken, last[i], picks[i]))
 
     return jax.lax.fori_loop(0, count, place, jnp.full((count, draws), -1, dtype=jnp.int32)).T
 
 
-def in_random_order(key: Any, draws: int, samples: int, count: int) -> Any:
+def in_random_order(key: Key, draws: int, samples: int, count: int) -> Array:
     """The same subsets, each in a uniformly random order, so that its first b rows are a uniform subset of size b."""
     choice, order = jax.random.split(key)
     rows = without_replacement(choice, draws, samples, count)
@@ -133,7 +136,7 @@ LOG_FACTORIALS = tuple(math.lgamma(n + 1) for n in range(LARGEST))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
-def poisson(rate: Any, key: Any, shape: tuple[int, ...]) -> Any:
+def poisson(rate: Scalar, key: Key, shape: tuple[int, ...]) -> Array:
     """Poisson numbers of one rate: how many values of the distribution function a uniform number has passed.
 
     At the small rates of SGD several times faster, and much faster to compile, than rejection.
@@ -142,7 +145,7 @@ def poisson(rate: Any, key: Any, shape: tuple[int, ...]) -> Any:
     return jax.lax.cond(rate > LARGE_RATE, _bent_normal, _counted, rate, key, jnp.zeros(shape, jnp.float32))
 
 
-def _counted(rate: Any, key: Any, none: Any) -> Any:
+def _counted(rate: Array, key: Key, none: Array) -> Array:
     """Sums of Poisson numbers of small rates, each by counting."""
     rate = jnp.minimum(rate, LARGE_RATE)  # under vmap both branches run
     parts = jnp.maximum(jnp.ceil(rate / SMALL_RATE), 1.0)
@@ -151,7 +154,7 @@ def _counted(rate: Any, key: Any, none: Any) -> Any:
     mass = jnp.exp(jnp.arange(LARGEST) * jnp.log(jnp.maximum(small, 1e-30)) - small - factorials)
     steps = jnp.unstack(jnp.cumsum(mass).astype(jnp.float32))
 
-    def one(i: Any, total: Any) -> Any:
+    def one(i: Array, total: Array) -> Array:
         u = even(jax.random.fold_in(key, i), none.shape)
         for passed in steps:
             total = total + (u >= passed)
@@ -160,14 +163,14 @@ def _counted(rate: Any, key: Any, none: Any) -> Any:
     return jax.lax.fori_loop(0, parts.astype(jnp.int32), one, none)
 
 
-def _bent_normal(rate: Any, key: Any, none: Any) -> Any:
+def _bent_normal(rate: Array, key: Key, none: Array) -> Array:
     """ρ + √(ρ − 1/18) x + (x² − 1)/6, x normal: mean and variance ρ, third cumulant ρ − 1/54 (Cornish and Fisher)."""
     x = normal(key, none.shape)
     return (rate + jnp.sqrt(jnp.maximum(rate, 1.0) - 1 / 18) * x + (x**2 - 1) / 6).astype(none.dtype)
 
 
 @partial(poisson.defjvp, symbolic_zeros=True)
-def _poisson_jvp(shape: tuple[int, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
+def _poisson_jvp(shape: tuple[int, ...], primals: Tree, tangents: Tree) -> tuple[Array, Array]:
     """A whole number has no derivative in its rate: refuse, rather than return a wrong zero."""
     if not isinstance(tangents[0], jax.custom_derivatives.SymbolicZero):
         why = "draws of SGD jump with τ, δ and the times; differentiate sl.SGF, whose increments are smooth, or λ"
@@ -207,22 +210,22 @@ class SGD(MiniBatch):
     discrete: ClassVar[bool] = False
     multi_pass_only: ClassVar[bool] = False
 
-    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
-        """The shape alone."""
+    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
+        """Ones, which keep the shape alone."""
         return jnp.ones(shape)
 
-    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = τδ·Poisson(γ/(τδ)); γ where τ = 0."""
         jump = self.temperature_at(t + dt / 2) * sample_ratio
         safe = jnp.where(jump > 0, jump, 1.0)
         count = poisson(dt / safe, key, state.shape)
         return state, jnp.where(jump > 0, safe * count, dt * state)
 
-    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
-        """τδγ, as for SGF."""
+    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
+        """τδγ as for SGF, with τ at the middle of the interval."""
         return self.temperature_at(t + dt / 2) * sample_ratio * dt
 
-    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+    def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
         """Rows of `count` batches, each drawn without replacement."""
         draw = in_random_order if self.scheduled else without_replacement
         return draw(jax.random.fold_in(key, first), count, samples, self.batch_size)
@@ -254,11 +257,11 @@ class ShuffledSGD(MiniBatch):
     discrete: ClassVar[bool] = False
     multi_pass_only: ClassVar[bool] = False
 
-    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
+    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
         """The key that fixes every epoch's jump times, and the number of jumps so far."""
         return key, jnp.zeros(shape)
 
-    def expected(self, state: Any, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def expected(self, state: Tree, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """E[Z | draws so far]: one that has had its draw waits for the next epoch; the others share what is left."""
         _, before = state
         jump = self.temperature * sample_ratio
@@ -269,13 +272,13 @@ class ShuffledSGD(MiniBatch):
         waiting = jnp.where(before > epoch, 0.0, jnp.clip(covered / (epoch + 1 - begin), 0.0, 1.0))
         return jnp.where(jump > 0, safe * (waiting + jnp.maximum(end - epoch - 1, 0.0)), dt * jnp.ones_like(before))
 
-    def _jumps(self, key: Any, t: Any, epoch: Any, shape: tuple[int, ...]) -> Any:
+    def _jumps(self, key: Key, t: Scalar, epoch: Scalar, shape: tuple[int, ...]) -> Array:
         """Jumps up to time t: one for each finished epoch, and one where the current epoch's has come."""
         whole_epochs = jnp.floor(t / epoch)
         moment = even(jax.random.fold_in(key, whole_epochs.astype(jnp.int32)), shape)
         return whole_epochs + (moment < t / epoch - whole_epochs)
 
-    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = τδ × jumps in (t, t + γ]; γ where τ = 0."""
         base, before = state
         jump = self.temperature * sample_ratio
@@ -283,7 +286,7 @@ class ShuffledSGD(MiniBatch):
         after = self._jumps(base, jnp.asarray(t + dt), safe, before.shape)
         return (base, after), jnp.where(jump > 0, safe * (after - before), dt * jnp.ones_like(before))
 
-    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """(τδ)² p(1−p) from each epoch that the interval covers in part, p the fraction covered."""
         jump = self.temperature * sample_ratio
         safe = jnp.where(jump > 0, jump, 1.0)
@@ -294,7 +297,7 @@ class ShuffledSGD(MiniBatch):
         spread = jnp.where(same, share * (1 - share), left * (1 - left) + right * (1 - right))
         return jump**2 * spread
 
-    def draws(self, key: Any, first: Any, count: int, samples: int) -> Any:
+    def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
         """Rows of `count` batches from the stream of permutations."""
         position = first * self.batch_size + jnp.arange(count * self.batch_size)
         epoch, place = position // samples, position % samples

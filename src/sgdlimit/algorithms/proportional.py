@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from .._tree import settle, tree
+from .._types import Array, Key, Scalar, Tree
 from ..errors import real
 from .base import Weighted
 
@@ -32,21 +33,21 @@ class ProportionalSGD(Weighted):
     def __post_init__(self) -> None:
         _settle_fraction(self)
 
-    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
-        """The shape alone."""
+    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
+        """Ones, which keep the shape alone."""
         return jnp.ones(shape)
 
-    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
-        """Z = γ·Bernoulli(b)/b."""
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
+        """Z = γ·Bernoulli(b)/b, a fresh draw for every sample; the state stays."""
         chosen = jax.random.bernoulli(key, self.batch_fraction, state.shape)
-        return state, dt * chosen / self.batch_fraction
+        return state, chosen * dt / self.batch_fraction
 
-    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
-        """γ²(1/b − 1)."""
+    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
+        """γ²(1/b − 1), that of a Bernoulli number over b."""
         return dt**2 * (1 / self.batch_fraction - 1)
 
     @property
-    def noise_temperature(self) -> Any:
+    def noise_temperature(self) -> None:
         """None: a proportional batch has no diffusion limit."""
         return None
 
@@ -79,28 +80,28 @@ class PersistentSGD(Weighted):
         name, why = "PersistentSGD.correlation_time", "τ_p must be a positive time"
         settle(self, correlation_time=real(name, self.correlation_time, above=0, why=why))
 
-    def start_increments(self, key: Any, shape: tuple[int, ...], sample_ratio: Any) -> Any:
-        """P(s_0 = 1): stationary."""
+    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
+        """The probability b that a sample is in the first batch: the chain is stationary."""
         return jnp.full(shape, self.batch_fraction)
 
-    def increments(self, state: Any, key: Any, t: Any, dt: Any, sample_ratio: Any) -> tuple[Any, Any]:
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ s/b, s drawn with the probability that the last s left, then one move of the chain over γ."""
         b = self.batch_fraction
         member = jax.random.bernoulli(key, state)
         refresh = -jnp.expm1(-dt / self.correlation_time)
         to_one = jnp.where(member, 1 - (1 - b) * refresh, b * refresh)
-        return to_one.astype(state.dtype), dt * member / b
+        return to_one.astype(state.dtype), member * dt / b
 
-    def expected(self, state: Any, t: Any, dt: Any, sample_ratio: Any) -> Any:
+    def expected(self, state: Tree, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """E[Z | draws so far] = γ P(s = 1)/b."""
         return dt * state / self.batch_fraction
 
-    def variance(self, t: Any, dt: Any, sample_ratio: Any) -> Any:
-        """γ²(1/b − 1)."""
+    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
+        """γ²(1/b − 1), that of a Bernoulli number over b."""
         return dt**2 * (1 / self.batch_fraction - 1)
 
     @property
-    def noise_temperature(self) -> Any:
+    def noise_temperature(self) -> None:
         """None: a proportional batch has no diffusion limit."""
         return None
 

@@ -80,7 +80,17 @@ def step(system: System, start: Start, state: State, x: Step) -> tuple[State, di
             seen[name] = jnp.dot(groups.share, jnp.mean(each, axis=-1).astype(jnp.float64))
     if system.kernels:
         seen |= {"own": view.own, "rest": view.rest, "along": view.along}
-    return State(data, weights, intercept), seen
+    return State(data, weights, intercept), _declared(system, seen)
+
+
+def _declared(system: System, seen: dict[str, Any]) -> dict[str, Any]:
+    """What a step saw, if it is what `recorded` declares: names and shapes, known when the step is traced."""
+    declared = {name: shape for name, (shape, _) in recorded(system).items()}
+    found = {name: jnp.shape(part) for name, part in seen.items()}
+    if declared != found:
+        odd = sorted(name for name in declared.keys() | found.keys() if declared.get(name) != found.get(name))
+        raise TypeError(f"a step records {', '.join(odd)} otherwise than `march.recorded` declares")
+    return seen
 
 
 def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:

@@ -11,7 +11,7 @@ from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
 from ..errors import InputError, flag, reject
 from ..measure.pace import pace_of
-from ..problem import Iid, Linear, Mixture, Noise, Problem, Square
+from ..problem import Linear, Noise, Problem, Square
 from ..progress import Progress
 from ..results import Solution, Variable
 from ..results.provenance import provenance
@@ -32,8 +32,8 @@ def ridge_strength(problem: Problem) -> float:
             type(problem.loss).__name__,
             f"{elsewhere}; for other losses use sl.solve",
         )
-    if problem.bias or isinstance(problem.data, Mixture):
-        given = "bias=True" if problem.bias else "Mixture"
+    if problem.bias or problem.data.classes:
+        given = "bias=True" if problem.bias else type(problem.data).__name__
         raise reject("problem", given, "least_squares has neither classes nor an intercept; use sl.solve")
     if not isinstance(problem.labels, Linear | Noise):
         raise reject("problem.labels", type(problem.labels).__name__, "least_squares needs Linear() or Noise() labels")
@@ -88,7 +88,7 @@ def least_squares(
     check_share(algorithm, t)
     flag("kernels", kernels)
     pace, table, delta = pace_of(problem.schedule, algorithm, float(t[-1])), problem.data.table(), problem.sample_ratio
-    if isinstance(problem.data, Iid):
+    if problem.data.iid:
         one = marchenko_pastur(delta, pace.longest)
         rule = Grouped(one.nodes, one.weights[None])
     else:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning
-from ..problem import Constant, Iid, Mixture, NoPenalty, Problem, Ridge, Square, VectorField
+from ..problem import Constant, NoPenalty, Problem, Ridge, Square, VectorField
 from ..problem.penalties import PenaltyLike
 from .grouped import stable_temperature_of
 from .spectrum import stable_temperature, stable_temperature_of_rows
@@ -31,14 +31,14 @@ def largest_stable(
 
     On the limit law at the problem's δ (or the one given), or on the rows of the user's matrix.
     """
-    if isinstance(problem.data, Mixture) or (algorithm is not None and algorithm.scheduled):
+    if problem.data.classes or (algorithm is not None and algorithm.scheduled):
         return None
     ridge = ridge_of(problem.penalty)
     if ridge is None or not isinstance(problem.loss, Square) or not isinstance(problem.schedule, Constant):
         return None
     if matrix is None:
         delta = problem.sample_ratio if sample_ratio is None else sample_ratio
-        if isinstance(problem.data, Iid):
+        if problem.data.iid:
             return stable_temperature(delta, ridge)
         return stable_temperature_of(problem.data.table(), delta, ridge)
     left, singular, _ = np.linalg.svd(matrix, full_matrices=False)

@@ -140,7 +140,8 @@ def _given_teacher(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, a
     dtype = nodes.normals.dtype
     w_star = nodes.normals[:, m:] @ nodes.teacher_root.T.astype(dtype)
     slope = c @ nodes.teacher_inverse
-    mean = moved(problem, at, nodes.z, (w_star @ slope.T.astype(dtype)).T).T
+    known = jnp.asarray(w_star @ slope.T.astype(dtype)).T
+    mean = moved(problem, at, jnp.asarray(nodes.z), known).T
     return w_star, mean, root(Q - slope @ c.T).T.astype(dtype)
 
 
@@ -178,7 +179,9 @@ def _some(
     chosen = observables.on_samples(problem) | dict(metrics.value)
 
     def one(nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> dict[str, jax.Array]:
-        out = average(problem, nodes, Q, c, at, lambda r, s, z: {name: fn(r, s, z) for name, fn in chosen.items()})
+        out = average(
+            problem, nodes, Q, c, at, lambda r, s, z: {name: jnp.asarray(fn(r, s, z)) for name, fn in chosen.items()}
+        )
         return out | {"error": _wrong_sign(problem, nodes, Q, c, at)} if observables.sign_of_score(problem) else out
 
     return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0, 0))(nodes, *moments), (Q, c, at))
@@ -254,9 +257,9 @@ def force_moments(
         return jnp.outer(ell, r), jnp.outer(ell, w_star), jnp.outer(ell, ell), push(problem, z[None], ell[:, None])
 
     with_r, with_star, square, pushed = average(problem, nodes, Q, c, at, products)
-    if at.overlap is not None:  # E[ℓ wᵀ] = E[ℓ rᵀ] − E[ℓ (b_c + β)ᵀ]
+    if at.overlap is not None and pushed.means is not None:  # E[ℓ wᵀ] = E[ℓ rᵀ] − E[ℓ (b_c + β)ᵀ]
         with_r = with_r - pushed.means @ at.overlap.T
-    if at.intercept is not None:
+    if at.intercept is not None and pushed.level is not None:
         with_r = with_r - jnp.outer(pushed.level, at.intercept)
     return ForceMoments(with_r, with_star, square, pushed)
 

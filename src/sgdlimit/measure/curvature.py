@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..problem import Mixture, Problem, fields
+from ..problem import Problem, fields
 from ..problem.data import Iid, Table
 from ..problem.problem import draws_at_start
 from ..problem.schedules import course
@@ -137,8 +137,8 @@ def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
     √d x has means[c, ·] along the unit vectors a_j/√d, and 1 as its constant feature.
     """
     features = [np.ones((int(problem.bias), len(z)))]
-    if isinstance(problem.data, Mixture):
-        features.append(np.asarray(problem.data.means, dtype=float)[z.astype(int)].T)
+    if problem.data.classes is not None:
+        features.append(np.asarray(problem.data.classes.means, dtype=float)[z.astype(int)].T)
     v = np.concatenate(features)
     J = np.abs(np.nan_to_num(curvatures))
     return float(np.max(np.linalg.eigvalsh((v * J) @ v.T / len(z)), initial=0.0))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._tree import tree
+from .._types import Scalar
 from ..algorithms import Algorithm
 from ..problem import Constant, Problem, VectorField, fields
 from ..problem.problem import draws_at_start
@@ -41,7 +42,7 @@ class Probe(ScheduleLike):
         """Times at which the field says that it jumps."""
         return self.field.breaks
 
-    def __call__(self, t: jax.Array) -> jax.Array:
+    def __call__(self, t: Scalar) -> Scalar:
         """Σ weights · field, over the root of their number."""
         seen = jax.vmap(lambda *state: jnp.ravel(self.field.at(t, *map(_as_user, state))))(*self.states)
         return jnp.sum(self.weights * seen) / np.sqrt(PROBES)
@@ -85,7 +86,7 @@ class Heat(ScheduleLike):
         """Times at which the share of the batch says that it jumps."""
         return getattr(self.algorithm.batch_share, "breaks", ())
 
-    def __call__(self, t: jax.Array) -> jax.Array:
+    def __call__(self, t: Scalar) -> Scalar:
         """1 over the share of the batch in use, in whole samples."""
         return 1 / self.algorithm.portion(t)
 

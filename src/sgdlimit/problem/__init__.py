@@ -2,11 +2,23 @@
 
 from .data import DataLaw, Iid, PowerLaw, Spectrum, Table
 from .entries import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
-from .labels import ByClass, Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
-from .laws import Law, Normal, Point, Rademacher, SparseNormal, Uniform
-from .losses import Absolute, Exponential, Hinge, Huber, Logistic, Loss, Quantile, SmoothHinge, Square, TwoLayer
+from .labels import ByClass, LabelRule, Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
+from .laws import EntryLaw, Law, Normal, Point, Rademacher, SparseNormal, Uniform
+from .losses import (
+    Absolute,
+    Exponential,
+    Hinge,
+    Huber,
+    Logistic,
+    Loss,
+    LossLike,
+    Quantile,
+    SmoothHinge,
+    Square,
+    TwoLayer,
+)  # fmt: skip
 from .mixture import Mixture
-from .penalties import L1, NoPenalty, Penalty, Quartic, Ridge, SmoothL1
+from .penalties import L1, NoPenalty, Penalty, PenaltyLike, Quartic, Ridge, SmoothL1
 from .problem import Problem
 from .random_features import RandomFeatures
 from .schedules import Constant, CosineDecay, PowerDecay, Schedule
@@ -20,22 +32,26 @@ __all__ = [
     "CosineDecay",
     "CustomEntries",
     "DataLaw",
+    "EntryLaw",
     "Exponential",
     "GaussianEntries",
     "Hinge",
     "Huber",
     "Iid",
+    "LabelRule",
     "Labels",
     "Law",
     "Linear",
     "Logistic",
     "Logit",
     "Loss",
+    "LossLike",
     "Mixture",
     "NoPenalty",
     "Noise",
     "Normal",
     "Penalty",
+    "PenaltyLike",
     "Point",
     "PowerDecay",
     "PowerLaw",

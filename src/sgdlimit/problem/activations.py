@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import erf, ndtr
 
+from .._types import Array
 from ..errors import reject
 
 
-def gelu(x: Any) -> Any:
+def gelu(x: Array) -> Array:
     """x Φ(x), without approximation."""
     return x * ndtr(x)
 

@@ -4,8 +4,7 @@ In the eigenbasis of the covariance a coordinate of group q has variance s_q/d; 
 coordinates, and θ* there is the teacher's law times a factor. The limit sees no more than this table (`Table`); a
 finite row is drawn from it coordinate by coordinate.
 
-Contract of a law of data (run by `tests/test_contracts.py`): `table()` gives the groups, on the host, with Σp = 1;
-`levels` says at which dimension, where the law is one of a dimension.
+The contract is `DataLaw`; `sgdlimit.testing.check_data` runs it on any law.
 """
 
 import abc
@@ -13,10 +12,15 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, final
 
+import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from .._tree import settle, static, tree
+from .._types import Array
 from ..errors import UnreliableWarning, instance, real, reject, traced, whole
+from .laws import Categorical
+from .rows import Coordinates, Layout
 
 MOST_GROUPS = 1024
 STEEPEST = 10.0
@@ -30,7 +34,7 @@ RELEVANT = 0.1
 
 
 class Table(NamedTuple):
-    """Coordinates in groups q."""
+    """Coordinates in groups q: share, variance and factor on θ* of each, and what no coordinate tells of r*."""
 
     share: np.ndarray
     """p_q, (g,), summing to 1."""
@@ -74,18 +78,77 @@ class Table(NamedTuple):
         return min([dim * self.effective_rank, *counts.tolist()])
 
 
-class DataLaw(abc.ABC):
-    """What every law of rows offers."""
+class Classes(NamedTuple):
+    """Classes c of rows: class c has the mean Σ_j means[c, j] a_j / d along directions a_j that stand where θ* does."""
 
-    classes: Any = 0
-    """Of a mixture."""
+    means: Any
+    """(classes, directions)."""
+    weights: Any
+    """Priors, (classes,), summing to 1."""
+
+    @property
+    def directions(self) -> int:
+        """How many directions a_j the means lie along."""
+        return len(self.means[0])
+
+    @property
+    def law(self) -> Categorical:
+        """The law of the class of a sample, which is its z."""
+        return Categorical(self.weights)
+
+    def along(self, z: Array, dtype: DTypeLike) -> Array:
+        """means[c, ·] of samples of class z (M,): (directions, M)."""
+        member = z[None, :] == jnp.arange(len(self.means), dtype=z.dtype)[:, None]
+        return jnp.asarray(self.means, dtype).T @ member.astype(dtype)
+
+
+class DataLaw(abc.ABC):
+    """The contract of a law of the rows x, which `Problem(data=...)` takes.
+
+    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    It must define `table`; the rest has defaults, which hold for independent coordinates in groups.
+
+    table: the groups of coordinates on the host, a `Table`: shares > 0 that sum to 1, variances ≥ 0 that are not all 0,
+        factors on θ*, each (groups,), and `unseen` in [0, 1). The limit knows no more of the rows than this.
+    at: the `Layout` that rows of dimension d are drawn from. As d → ∞ they have the second moments of the table, and r*
+        those of θ* = factor times the teacher's law, with `unseen` beside them.
+    classes: means and priors, `Classes`, where rows have classes; None where they have none.
+    levels: the dimension that the law itself speaks of, at least the number of its groups; None for a limit.
+    iid: whether the table is one group of variance and factor 1, so that formulas for iid entries hold.
+    rotated: whether the groups are of directions that are not those of the weights' coordinates: only their second
+        moments are then known along them.
+
+    `sgdlimit.testing.check_data` tests all of it.
+    """
+
+    iid: ClassVar[bool] = False
     rotated: ClassVar[bool] = False
-    """Whether the groups are of directions that are not those of the weights' coordinates: only their second moments
-    are then known along them."""
 
     @abc.abstractmethod
     def table(self) -> Table:
-        """The groups."""
+        """The groups of coordinates, on the host."""
+
+    def at(self, dim: int, tested: Table | None = None) -> Layout:
+        """What rows of dimension `dim` are drawn from: here the groups one after the other, by their shares.
+
+        `tested`: groups of the fresh samples of a test, where their law is another.
+        """
+        if self.iid and tested is None:
+            return Coordinates()
+        table = self.table()
+        counts = table.counts(dim)
+        group = np.repeat(np.arange(len(counts)), counts)
+        by_group = None
+        if len(counts) > 1:
+            by_group = (group == np.arange(len(counts))[:, None]) / np.where(counts > 0, counts, np.nan)[:, None]
+        test = (table if tested is None else tested).variance[group]
+        return Coordinates(table.variance[group], table.factor[group], test, by_group)
+
+    @property
+    def classes(self) -> Classes | None:
+        """Means and priors of the classes of rows; None where all rows have mean zero."""
+        return None
 
     @property
     def levels(self) -> int | None:
@@ -99,8 +162,10 @@ class DataLaw(abc.ABC):
 class Iid(DataLaw):
     """Independent entries of variance 1/d: one group."""
 
+    iid: ClassVar[bool] = True
+
     def table(self) -> Table:
-        """All coordinates alike."""
+        """One group that holds all coordinates, of variance and factor 1."""
         return Table(np.ones(1), np.ones(1), np.ones(1))
 
 
@@ -173,7 +238,7 @@ class PowerLaw(DataLaw):
 
     @property
     def levels(self) -> int | None:
-        """As given."""
+        """The number of levels that was given; None where the law is a limit."""
         return self.dim
 
     def table(self) -> Table:

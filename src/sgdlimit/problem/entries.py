@@ -11,16 +11,17 @@ import numpy as np
 
 from .._process import refuse_orphans
 from .._tree import settle, static, tree
+from .._types import Key
 from ..errors import real, reject
 
 
 class Entries(abc.ABC):
-    """What every law of the data offers."""
+    """The contract of a law of the entries of √d·x: mean 0 and variance 1, `gaussian` where they are normal."""
 
     gaussian: bool = False
 
     @abc.abstractmethod
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Entries of mean 0 and variance 1."""
 
 
@@ -28,12 +29,12 @@ class Entries(abc.ABC):
 @tree
 @dataclass(frozen=True)
 class GaussianEntries(Entries):
-    """Standard normal entries."""
+    """Entries with the standard normal law."""
 
     gaussian = True
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """N(0, 1)."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Draws of N(0, 1), of the given shape."""
         return jax.random.normal(key, shape)
 
 
@@ -41,10 +42,10 @@ class GaussianEntries(Entries):
 @tree
 @dataclass(frozen=True)
 class RademacherEntries(Entries):
-    """±1."""
+    """Entries that are +1 or −1 with equal probability."""
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """Signs."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Random signs, of the given shape."""
         return jax.random.rademacher(key, shape, dtype=jnp.zeros(()).dtype)
 
 
@@ -52,10 +53,10 @@ class RademacherEntries(Entries):
 @tree
 @dataclass(frozen=True)
 class UniformEntries(Entries):
-    """Uniform on [−√3, √3]."""
+    """Entries that are uniform on [−√3, √3]."""
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """Uniform, variance 1."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Uniform draws of variance 1, of the given shape."""
         return jnp.sqrt(3.0) * jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
 
 
@@ -70,8 +71,8 @@ class SparseEntries(Entries):
     def __post_init__(self) -> None:
         settle(self, density=real("SparseEntries.density", self.density, above=0, most=1, why="a fraction in (0, 1]"))
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """Sparse signs, variance 1."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Random signs at some places and zeros at the others, of variance 1."""
         on, sign = jax.random.split(key)
         signs = jax.random.rademacher(sign, shape, dtype=jnp.zeros(()).dtype)
         return jax.random.bernoulli(on, self.density, shape) * signs / jnp.sqrt(self.density)
@@ -89,8 +90,8 @@ class CustomEntries(Entries):
         if not callable(self.fn):
             raise reject("entries", repr(self.fn), "it must be a function fn(key, shape) -> array")
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """The user's function."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """What the user's function draws, as floats."""
         return jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._types import Array, Host, Scalar
 from .parameters import bound
 from .vector_field import VectorField
 
@@ -17,18 +18,18 @@ if TYPE_CHECKING:
     from .problem import Problem
 
 
-def as_user(v: Any) -> Any:
+def as_user(v: Array) -> Any:
     """The user's view of a vector: a scalar for width 1, None for width 0."""
     return None if v.shape[0] == 0 else v[0] if v.shape[0] == 1 else v
 
 
-def label(problem: "Problem", r_star: Any, z: Any) -> Any:
+def label(problem: "Problem", r_star: Array, z: Array) -> Scalar:
     """y = f(r*, z); by the class z of a mixture, which has no teacher."""
     return problem.labels(None if problem.data.classes else as_user(r_star), z)
 
 
-def loss(problem: "Problem", r: Any, r_star: Any, z: Any) -> Any:
-    """L(r, y)."""
+def loss(problem: "Problem", r: Array, r_star: Array, z: Array) -> Scalar:
+    """L(r, y) at the label of the sample, a scalar."""
     rule = problem.loss
     if isinstance(rule, VectorField):
         assert rule.loss is not None
@@ -36,7 +37,7 @@ def loss(problem: "Problem", r: Any, r_star: Any, z: Any) -> Any:
     return rule(as_user(r), label(problem, r_star, z))
 
 
-def force(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
+def force(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
     """ℓ_t(r, r*; z) = s(t) ∇_r L, shape (m,) (`eq:sgd_planted`)."""
     if isinstance(problem.loss, VectorField):
         value = jnp.reshape(problem.loss.at(t, as_user(r), as_user(r_star), z), r.shape)
@@ -45,28 +46,28 @@ def force(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
     return _scheduled(problem, t, value, r)
 
 
-def _scheduled(problem: "Problem", t: Any, value: Any, like: Any) -> Any:
+def _scheduled(problem: "Problem", t: Scalar, value: Array, like: Array) -> Array:
     """s(t) times the value, as precise as the state; s itself is as precise as t, which may be more."""
     dtype = jnp.promote_types(like.dtype, jnp.float32)
     return jnp.asarray(problem.schedule(t)).astype(dtype) * value.astype(dtype)
 
 
-def force_r(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
+def force_r(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
     """∇_r ℓ_t, shape (m, m): derivative index last."""
     return jax.jacfwd(force, argnums=2)(problem, t, r, r_star, z)
 
 
-def force_r_star(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
+def force_r_star(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
     """∇_{r*} ℓ_t, shape (m, k). Meaningful where `problem.labels.smooth`."""
     return jax.jacfwd(force, argnums=3)(problem, t, r, r_star, z)
 
 
-def force_rr(problem: "Problem", t: Any, r: Any, r_star: Any, z: Any) -> Any:
+def force_rr(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
     """∇²_r ℓ_t, shape (m, m, m) (`eq:D_ell`)."""
     return jax.jacfwd(force_r, argnums=2)(problem, t, r, r_star, z)
 
 
-def drift(problem: "Problem", t: Any, theta: Any) -> Any:
+def drift(problem: "Problem", t: Scalar, theta: Array) -> Array:
     """h_t(θ) = s(t) ∇H, shape (m,)."""
     if isinstance(problem.penalty, VectorField):
         value = jnp.reshape(problem.penalty.at(t, as_user(theta)), theta.shape)
@@ -76,12 +77,12 @@ def drift(problem: "Problem", t: Any, theta: Any) -> Any:
     return _scheduled(problem, t, value, theta)
 
 
-def drift_theta(problem: "Problem", t: Any, theta: Any) -> Any:
+def drift_theta(problem: "Problem", t: Scalar, theta: Array) -> Array:
     """∇_θ h_t, shape (m, m)."""
     return jax.jacfwd(drift, argnums=2)(problem, t, theta)
 
 
-def prox(problem: "Problem", t: Any, step: Any, theta: Any) -> Any:
+def prox(problem: "Problem", t: Scalar, step: Scalar, theta: Array) -> Array:
     """The x that minimises ½|x − θ|² + step·s(t)·H(x), shape (m,), where the penalty has a formula for it."""
     assert problem.penalty.prox is not None
     return problem.penalty.prox(theta, step * problem.schedule(t))
@@ -91,7 +92,7 @@ LINEARITY_SCALES = (1e-2, 0.3, 1.0, 10.0, 100.0)
 """Sizes of θ at which a penalty is tested for linearity of its gradient."""
 
 
-def linear_drift(problem: "Problem", t_max: float, knots: Any = ()) -> bool:
+def linear_drift(problem: "Problem", t_max: float, knots: Host | tuple[()] = ()) -> bool:
     """Whether h_t(θ) = Λ_t θ on [0, t_max]: found by evaluation, so that a user's quadratic penalty counts too.
 
     Compared at random points of several sizes, at 65 times and at `knots`, where h changes, to a relative 1e-5
@@ -106,13 +107,13 @@ def linear_drift(problem: "Problem", t_max: float, knots: Any = ()) -> bool:
 
 
 @jax.jit
-def _curvature(problem: "Problem", times: Any) -> Any:
+def _curvature(problem: "Problem", times: Host) -> Array:
     """Largest relative deviation of h from its linear part at zero."""
     m = problem.width
     direction = jax.random.normal(jax.random.key(0), (8, m))
     points = jnp.concatenate([scale * direction for scale in LINEARITY_SCALES])
 
-    def mismatch(t: Any) -> Any:
+    def mismatch(t: Scalar) -> Array:
         at_zero = drift(problem, t, jnp.zeros(m))
         slope = drift_theta(problem, t, jnp.zeros(m))
         value = jax.vmap(lambda v: drift(problem, t, v))(points)

@@ -1,11 +1,14 @@
 """Where a function of pre-activations or weights jumps: a search along lines, and a bisection down to rounding."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from .._types import Array, Scalar, Tree
 from . import fields
+from .bisection import bisected
 from .problem import Problem, draws_at_start
 from .vector_field import VectorField
 
@@ -31,10 +34,10 @@ ROUNDING = 1e-8
 class Jump(NamedTuple):
     """What a search found along the lines through one point."""
 
-    size: Any
+    size: Array
     """Of the largest jump, over the values around it."""
-    place: Any
-    sound: Any
+    place: Array
+    sound: Array
     """Whether no value along the lines is NaN, and all are finite within rounding of where the function changes most:
     the gradient of √x² is not at its kink."""
 
@@ -49,22 +52,22 @@ class Jumps(NamedTuple):
     drift: Jump | None
 
 
-def search(fn: Any, start: Any, reaches: Any) -> Jump:
+def search(fn: Callable[[Array], Scalar], start: Array, reaches: Array) -> Jump:
     """Search fn: (m,) → () or (m,) along lines through `start` in each unit's direction.
 
     The change across a cell of no width is a jump, whatever the slopes.
     """
 
-    def along(a: Any, reach: Any) -> Jump:
+    def along(a: Array, reach: Array) -> Jump:
         direction = jnp.eye(start.shape[0])[a]
 
-        def value(x: Any) -> Any:
+        def value(x: Array) -> Array:
             return jnp.atleast_1d(fn(start + x * direction))
 
-        def both(x: Any) -> tuple[Any, Any]:
+        def both(x: Array) -> tuple[Array, Array]:
             return jax.jvp(value, (x,), (jnp.ones_like(x),))
 
-        def gap(left: Any, right: Any, width: Any) -> Any:
+        def gap(left: Tree, right: Tree, width: Scalar) -> Array:
             """What the function changes by beyond the integral of its derivative."""
             (f, slope), (f_, slope_) = left, right
             return jnp.nan_to_num(jnp.max(jnp.abs(f_ - f - (slope + slope_) / 2 * width), axis=-1))
@@ -73,16 +76,9 @@ def search(fn: Any, start: Any, reaches: Any) -> Jump:
         f, slope = jax.vmap(both)(edges)
         cells = jax.lax.top_k(gap((f[:-1], slope[:-1]), (f[1:], slope[1:]), 2 * reach / CELLS), BISECTED)[1]
 
-        def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
-            low, high = ends
-            middle = (low + high) / 2
-            there, width = both(middle), (high - low) / 2
-            left = gap(both(low), there, width) > gap(there, both(high), width)
-            return jnp.where(left, low, middle), jnp.where(left, middle, high)
-
-        def within(cell: Any) -> Jump:
-            low, high = jax.lax.fori_loop(0, BISECTIONS, halve, (edges[cell], edges[cell + 1]))
-            change = jnp.max(jnp.abs(value(high) - value(low)))
+        def within(cell: Array) -> Jump:
+            _, high, before, after = bisected(both, gap, edges[cell], edges[cell + 1], BISECTIONS)
+            change = jnp.max(jnp.abs(after[0] - before[0]))
             place = (start + high * direction)[a]
             beside = place + jnp.arange(-2, 3) * jnp.spacing(place)
             rounding = reach * 2.0**-40
@@ -105,7 +101,7 @@ def search(fn: Any, start: Any, reaches: Any) -> Jump:
     return Jump(jnp.max(found.size), found.place[worst], jnp.all(found.sound))
 
 
-def _reaches(problem: Problem, w: Any, z: Any) -> Any:
+def _reaches(problem: Problem, w: Array, z: Array) -> Array:
     """Lengths of the lines."""
     y = jax.vmap(lambda b, c: fields.label(problem, b, c))(w[:, problem.width :], z)
     size = jnp.maximum(jnp.max(jnp.abs(w)), jnp.max(jnp.abs(jnp.nan_to_num(y))))
@@ -114,7 +110,7 @@ def _reaches(problem: Problem, w: Any, z: Any) -> Any:
 
 
 @jax.jit
-def _of_force(problem: Problem, w: Any, z: Any, t: Any) -> Jump:
+def _of_force(problem: Problem, w: Array, z: Array, t: Scalar) -> Jump:
     """ℓ at time t."""
     m, reaches = problem.width, _reaches(problem, w, z)
     one = jax.vmap(lambda a, b, c: search(lambda v: fields.force(problem, t, v, b, c), a, reaches))
@@ -131,7 +127,7 @@ def force_jumps(problem: Problem, t_max: float) -> bool:
 
 
 @jax.jit
-def jumps(problem: Problem, w: Any, z: Any, t: Any) -> Jumps:
+def jumps(problem: Problem, w: Array, z: Array, t: Scalar) -> Jumps:
     """L, ℓ, H and h at time t, as far as they are not known to be smooth, around samples (w_0, w*) and z."""
     m, reaches = problem.width, _reaches(problem, w, z)
     start = w[:, :m] + OFF

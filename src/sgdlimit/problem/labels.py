@@ -1,8 +1,4 @@
-"""Labels y = f(r*, z): what the teacher says about a sample.
-
-Contract: `labels(r_star, z)` is a scalar; `binary` says that it is ±1; `planted` that it needs a teacher;
-`smooth` that it can be differentiated in `r_star`; `noise(law)` is the law of z it needs, given the user's.
-"""
+"""Labels y = f(r*, z): what the teacher says about a sample. The contract is `LabelRule`."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -12,6 +8,7 @@ from typing import Any, ClassVar, final
 import jax.numpy as jnp
 
 from .._tree import settle, static, tree
+from .._types import Scalar
 from ..errors import flag, real, reject
 from .activations import activation
 from .laws import EntryLaw, PlusLogistic
@@ -20,19 +17,32 @@ from .parameters import Parameters, checked, given, number
 
 
 class LabelRule(abc.ABC):
-    """What every label rule offers."""
+    """The contract of a label rule y = f(r*, z), which `Problem(labels=...)` takes. For a function alone: `Labels`.
+
+    A rule is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+
+    __call__: f(r*, z) in jax.numpy, a finite scalar; r* is a number where the teacher has width 1, (k,) at width k, and
+        None where there is no teacher; z is a number.
+    noise: the law of z that the rule needs, given the law that the user chose; that one by default.
+    binary: whether labels are ±1, so that the error is zero-one.
+    planted: whether there must be a teacher.
+    smooth: whether f is continuous in r*.
+
+    `sgdlimit.testing.check_labels` tests all of it.
+    """
 
     binary: Any
     planted: Any
     smooth: Any
 
     @abc.abstractmethod
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The label y, a scalar."""
 
-    @abc.abstractmethod
     def noise(self, law: EntryLaw) -> EntryLaw:
-        """The law of z, given the one the user chose."""
+        """The law of z, given the one that the user chose: that one, unless the rule draws something of its own."""
+        return law
 
 
 @final
@@ -45,13 +55,9 @@ class Linear(LabelRule):
     planted: ClassVar = True
     smooth: ClassVar = True
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
-        """r* + z."""
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
+        """r* + z, r* summed over the teacher's units."""
         return jnp.sum(r_star) + z
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen."""
-        return law
 
     latex = "y_i = <star> + z_i"
 
@@ -66,13 +72,9 @@ class Sign(LabelRule):
     planted: ClassVar = True
     smooth: ClassVar = False
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """±1; a zero counts as +1, so that a label is always ±1."""
         return jnp.where(jnp.sum(r_star) + z >= 0, 1.0, -1.0)
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen."""
-        return law
 
     latex = r"y_i = \mathrm{sign}(<star> + z_i)"
 
@@ -95,7 +97,7 @@ class Logit(LabelRule):
     def __post_init__(self) -> None:
         settle(self, slope=real("Logit.slope", self.slope, above=0, why="it must be a positive number"))
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The sign of the teacher's log-odds plus the logistic variable in z."""
         return jnp.where(self.slope * jnp.sum(r_star) + z >= 0, 1.0, -1.0)
 
@@ -120,13 +122,9 @@ class Noise(LabelRule):
     def __post_init__(self) -> None:
         flag("Noise.binary", self.binary)
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
-        """z."""
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
+        """z itself, whatever r* is."""
         return z
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen."""
-        return law
 
     latex = "y_i = z_i"
 
@@ -152,7 +150,7 @@ class ByClass(LabelRule):
 
     @property
     def binary(self) -> bool:
-        """Whether all are ±1."""
+        """Whether the values of all classes are ±1."""
         return self.values is not None and all(abs(value) == 1 for value in self.values)
 
     def among(self, classes: int) -> "ByClass":
@@ -163,13 +161,9 @@ class ByClass(LabelRule):
             raise reject("ByClass.values", f"{len(self.values)} numbers", f"the mixture has {classes} classes")
         return self
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
-        """The value of class z."""
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
+        """The value that belongs to class z."""
         return sum(value * (z == c) for c, value in enumerate(self.values)) + 0.0 * z
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen: the law of the class."""
-        return law
 
     latex = "y_i = <values>_{c_i}"
 
@@ -191,13 +185,9 @@ class TwoLayerLabels(LabelRule):
         settle(self, activation=activation("TwoLayerLabels.activation", self.activation))
         number("TwoLayerLabels.readout", self.readout)
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The teacher network's output plus z."""
         return read_out("TwoLayerLabels.readout", self.readout, self.activation(r_star)) + z
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen."""
-        return law
 
     latex = r"y_i = \sum_a <readout*><activation>(r^*_{ia}) + z_i"
 
@@ -226,12 +216,8 @@ class Labels(LabelRule):
         flag("Labels.smooth", self.smooth)
         settle(self, parameters=checked("Labels", self.fn, self.parameters, 2))
 
-    def __call__(self, r_star: Any, z: Any) -> Any:
-        """The user's function."""
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
+        """What the user's function says of (r*, z)."""
         return self.fn(r_star, z, **given(self))
-
-    def noise(self, law: EntryLaw) -> EntryLaw:
-        """As chosen."""
-        return law
 
     latex = "y_i = <fn>(r^*_i, z_i<;>)"

@@ -1,9 +1,4 @@
-"""Laws of one coordinate: of the teacher θ*, the start θ⁰, the label noise z.
-
-Contract of a law (run by `tests/test_contracts.py`): `sample(key, shape)` draws entries, `moments(size)` is the
-mean and the second-moment matrix of `size` entries of one row, `spread_out(u, key)` turns evenly spread uniform points
-into draws of one entry.
-"""
+"""Laws of one coordinate: of the teacher θ*, the start θ⁰, the label noise z. The contract is `EntryLaw`."""
 
 import abc
 import functools
@@ -19,6 +14,7 @@ from scipy.special import ndtri
 
 from .._fingerprint import Snapshot
 from .._tree import settle, static, tree
+from .._types import Key
 from ..errors import InputError, real, reject, traced
 
 MOMENT_ERROR = 0.002
@@ -42,17 +38,29 @@ ENTRY = f"it must be a number between −{LARGEST:g} and {LARGEST:g}"
 
 
 class EntryLaw(abc.ABC):
-    """What every law of one coordinate offers."""
+    """The contract of a law of one coordinate, of θ*, θ⁰ or z. For a sampler alone there is `Law`.
+
+    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+
+    sample: entries of a given shape, drawn with `jax.random` from the key alone; the last axis runs over the units of
+        one row.
+    moments: mean (size,) and second moments (size, size) of the entries of one row, on the host.
+    spread_out: one entry for each row of u (N, 2), uniform on [0, 1]²: by the quantile function at u[:, 0], or drawn
+        with the key. Points that are spread evenly give entries that are.
+    exact_moments: whether `moments` are exact rather than estimated.
+    quantiles: whether `spread_out` is by a quantile function: then few points have nearly the moments of the law.
+    rarest: share of the entries that make up the second moment; 1 where all of them do.
+
+    `sgdlimit.testing.check_law` tests all of it.
+    """
 
     exact_moments: Any = True
-    """Whether `moments` are exact rather than estimated."""
     quantiles: Any = True
-    """Whether `spread_out` is by a quantile function: then few points have nearly the moments of the law."""
     rarest: Any = 1.0
-    """Share of the entries that make up the second moment; 1 where all of them do."""
 
     @abc.abstractmethod
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Entries of the given shape; the last axis runs over the units of one row."""
 
     @abc.abstractmethod
@@ -60,7 +68,7 @@ class EntryLaw(abc.ABC):
         """Mean `(size,)` and second moments `(size, size)` of one row."""
 
     @abc.abstractmethod
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """Draws of one entry by its quantile function at uniform points u, (N, 2); `key` where there is no quantile."""
 
 
@@ -81,16 +89,16 @@ class Normal(EntryLaw):
     def __post_init__(self) -> None:
         settle(self, scale=real("Normal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """Gaussian entries."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Gaussian entries of the given shape."""
         return self.scale * jax.random.normal(key, shape)
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Mean 0, second moment scale²."""
+        """Mean 0 and second moment scale², units independent."""
         return _iid(0.0, float(self.scale) ** 2, size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
-        """Normal quantiles."""
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
+        """The normal quantiles at the points."""
         return float(self.scale) * ndtri(u[:, 0])
 
     latex = r"\sim \mathcal{N}(0, <scale>^2)"
@@ -122,8 +130,8 @@ class Point(EntryLaw):
             raise reject("Point.value", self.value, f"it must be one number, or {size} numbers (the width)")
         return np.broadcast_to(value, (size,)).copy()
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """The value, repeated."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """The value, repeated to the given shape."""
         return jnp.broadcast_to(jnp.asarray(self.value, dtype=jnp.zeros(()).dtype), shape)
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -131,8 +139,8 @@ class Point(EntryLaw):
         row = self._row(size)
         return row, np.outer(row, row)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
-        """The value."""
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
+        """The value, once for every point."""
         return np.full(len(u), self._row(1)[0])
 
     latex = "= <value>"
@@ -149,16 +157,16 @@ class Rademacher(EntryLaw):
     def __post_init__(self) -> None:
         settle(self, scale=real("Rademacher.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """Signs times scale."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Random signs times the scale."""
         return self.scale * jax.random.rademacher(key, shape, dtype=jnp.zeros(()).dtype)
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Mean 0, second moment scale²."""
+        """Mean 0 and second moment scale², units independent."""
         return _iid(0.0, float(self.scale) ** 2, size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
-        """Signs."""
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
+        """−scale for points below ½, +scale for the others."""
         return float(self.scale) * np.where(u[:, 0] < 0.5, -1.0, 1.0)
 
     latex = r"= \pm <scale>"
@@ -177,16 +185,16 @@ class Uniform(EntryLaw):
         low = real("Uniform.low", self.low, least=-LARGEST, most=LARGEST, why=ENTRY)
         settle(self, low=low, high=real("Uniform.high", self.high, above=low, most=LARGEST, why=f"{ENTRY}, above low"))
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """Uniform entries."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Uniform entries of the given shape."""
         return self.low + (self.high - self.low) * jax.random.uniform(key, shape)
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Mean of the interval; second moment (low² + low·high + high²)/3."""
         return _iid((self.low + self.high) / 2, (self.low**2 + self.low * self.high + self.high**2) / 3, size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
-        """The points, rescaled."""
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
+        """The points, rescaled from [0, 1] to [low, high]."""
         return self.low + (self.high - self.low) * u[:, 0]
 
     latex = r"\sim \mathrm{Unif}[<low>, <high>]"
@@ -206,12 +214,12 @@ class SparseNormal(EntryLaw):
         settle(self, scale=real("SparseNormal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
 
     @property
-    def rarest(self) -> Any:
-        """Those that are not zero."""
+    def rarest(self) -> float:
+        """The share of entries that are not zero."""
         return self.density
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """Sparse Gaussian entries."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Gaussian entries at some places, zeros at the others."""
         on, value = jax.random.split(key)
         return jax.random.bernoulli(on, self.density, shape) * (self.scale * jax.random.normal(value, shape))
 
@@ -219,7 +227,7 @@ class SparseNormal(EntryLaw):
         """Mean 0, second moment density·scale²."""
         return _iid(0.0, float(self.density) * float(self.scale) ** 2, size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """Quantiles of the mixture: both tails are Gaussian, the middle is the atom at zero."""
         low, high = u[:, 0] / self.density, (1 - u[:, 0]) / self.density
         tail = np.where(low < 0.5, ndtri(np.clip(low, 1e-300, 0.5)), -ndtri(np.clip(high, 1e-300, 0.5)))
@@ -255,7 +263,7 @@ class Law(EntryLaw):
             second = real("Law.second_moment", self.second_moment, least=mean**2, most=LARGEST**2, why=why)
             settle(self, mean=mean, second_moment=second)
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Draw with the user's function, checked for shape."""
         try:
             draw = jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
@@ -269,7 +277,7 @@ class Law(EntryLaw):
 
     @property
     def exact_moments(self) -> bool:
-        """Whether the user gave them."""
+        """Whether the user gave the moments, so that none are estimated."""
         return self.mean is not None
 
     @property
@@ -307,7 +315,7 @@ class Law(EntryLaw):
                 why += "; values that so many draws do not show cannot be followed"
                 raise reject(f"{argument}.{name}", f"{stated:g}", why)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """Some of many more draws, at the ranks that the points name; plain draws where tails are heavy.
 
         Every one of them is as likely as another to be taken, so that means are those of the law, and the shares of its
@@ -385,20 +393,20 @@ class PlusLogistic(EntryLaw):
 
     @property
     def exact_moments(self) -> bool:
-        """As those of the base."""
+        """Whether the moments of the base are exact."""
         return self.base.exact_moments
 
     @property
     def quantiles(self) -> bool:
-        """As that of the base."""
+        """Whether the base has a quantile function."""
         return self.base.quantiles
 
     @property
-    def rarest(self) -> Any:
-        """As that of the base."""
+    def rarest(self) -> float:
+        """The share of entries that make up the second moment of the base."""
         return self.base.rarest
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """The sum of two independent draws."""
         first, second = jax.random.split(key)
         return self.base.sample(first, shape) + jax.random.logistic(second, shape)
@@ -408,7 +416,7 @@ class PlusLogistic(EntryLaw):
         mean, second = self.base.moments(size)
         return mean, second + (math.pi**2 / 3) * np.eye(size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """The base on the second coordinate plus logistic quantiles on the first."""
         return self.base.spread_out(u[:, ::-1], key) + np.log(u[:, 0]) - np.log1p(-u[:, 0])
 
@@ -421,8 +429,8 @@ class Categorical(EntryLaw):
 
     weights: tuple[float, ...]
 
-    def sample(self, key: Any, shape: tuple[int, ...]) -> jax.Array:
-        """Class indices."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Class indices as floats, of the given shape."""
         u = jax.random.uniform(key, shape)
         edges = jnp.cumsum(jnp.asarray(self.weights, u.dtype))[:-1]
         return jnp.sum(u[..., None] >= edges, axis=-1).astype(u.dtype)
@@ -433,7 +441,7 @@ class Categorical(EntryLaw):
         index = np.arange(len(weights))
         return _iid(float(weights @ index), float(weights @ index**2), size)
 
-    def spread_out(self, u: np.ndarray, key: Any) -> np.ndarray:
+    def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """As many of each class as the points say; rare classes at low points, where `wide` looks for them."""
         order = np.argsort(self.weights, kind="stable")
         edges = np.cumsum(np.asarray(self.weights, dtype=float)[order])[:-1]

@@ -1,9 +1,4 @@
-"""Losses L(r, y): what is minimised. Derivatives come from autodiff (`fields`).
-
-Contract: `loss(r, y)` is a scalar, continuous in `r`, whose gradient is finite and may jump; `loss.predict(r)` is the
-prediction or the score whose sign is the class, None where the width leaves it open; `loss.error` scores it, None for
-the default. At a kink the gradient is what autodiff gives.
-"""
+"""Losses L(r, y): what is minimised. Derivatives come from autodiff (`fields`); the contract is `LossLike`."""
 
 import abc
 import math
@@ -15,25 +10,41 @@ import jax
 import jax.numpy as jnp
 
 from .._tree import settle, static, tree
+from .._types import Array, Scalar
 from ..errors import real, reject
 from .activations import activation
 from .parameters import Parameters, checked, given, number
 
 
 class LossLike(abc.ABC):
-    """What every loss offers."""
+    """The contract of a loss L(r, y), which `Problem(loss=...)` takes. For a function alone there is `Loss`.
 
-    predict: Any
-    error: Any
-    smooth: Any = False
-    """Whether the gradient in r is known to be continuous; where it is not, the loss must be looked at."""
+    A loss is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    It must define `__call__`; the rest has defaults.
+
+    __call__: L(r, y) in jax.numpy, a scalar; r is a number at width 1, (m,) at width m, and y a number. It is
+        continuous in r, and its gradient, which autodiff takes, is finite; it may jump, and at a kink it is what
+        autodiff gives.
+    predict: a function of r alone, the scalar prediction, or the score whose sign is the class. None: r itself at
+        width 1, and no reported error at other widths.
+    error: a function of (prediction, y), the scalar that is reported as error. None: zero-one for labels ±1, otherwise
+        squared.
+    smooth: True where the gradient is known to be continuous in r, which spares a search for its jumps.
+
+    `sgdlimit.testing.check_loss` tests all of it.
+    """
+
+    predict: Any = None
+    error: Any = None
+    smooth: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """L(r, y), a scalar."""
 
 
-def read_out(argument: str, readout: Any, hidden: Any) -> Any:
+def read_out(argument: str, readout: Any, hidden: Array) -> Array:
     """Σ_a readout_a·hidden_a, the second layer of a network; one number serves all units."""
     weights = jnp.asarray(readout)
     if weights.ndim and weights.shape != jnp.shape(hidden):
@@ -43,7 +54,7 @@ def read_out(argument: str, readout: Any, hidden: Any) -> Any:
     return jnp.sum(weights * hidden)
 
 
-def identity(r: Any) -> Any:
+def identity(r: Array) -> Array:
     """The prediction of a linear model is its pre-activation."""
     return r
 
@@ -54,12 +65,10 @@ def identity(r: Any) -> Any:
 class Square(LossLike):
     """½(r−y)²: linear regression (`eq:lin_setup`)."""
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
-    def __call__(self, r: Any, y: Any) -> Any:
-        """½(r−y)²."""
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
+        """Half of the squared difference, ½(r−y)²."""
         return 0.5 * (r - y) ** 2
 
     latex = r"\frac{1}{2}(<r> - <y>)^2"
@@ -71,11 +80,9 @@ class Square(LossLike):
 class Logistic(LossLike):
     """log(1 + exp(−y r)), y = ±1."""
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """log(1 + exp(−y r)), without overflow."""
         return jax.nn.softplus(-y * r)
 
@@ -90,14 +97,12 @@ class Huber(LossLike):
 
     threshold: float = 1.0
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         settle(self, threshold=real("Huber.threshold", self.threshold, above=0, why="it must be a positive number"))
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The clipped-gradient form: its derivative is clip(r−y, ±threshold)."""
         inside = jnp.clip(r - y, -self.threshold, self.threshold)
         return inside * (r - y) - 0.5 * inside**2
@@ -111,10 +116,7 @@ class Huber(LossLike):
 class Absolute(LossLike):
     """|r−y|: regression on the median."""
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """|r−y|; its gradient is sign(r−y), 0 at the kink, where that of `jnp.abs` is 1."""
         return (r - y) * jnp.sign(r - y)
 
@@ -129,15 +131,12 @@ class Quantile(LossLike):
 
     level: float
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-
     def __post_init__(self) -> None:
         below_one = math.nextafter(1.0, 0.0)
         why = "it must be a number q with 0 < q < 1"
         settle(self, level=real("Quantile.level", self.level, above=0, most=below_one, why=why))
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The larger of two lines; at the kink its gradient is 1 − level."""
         return jnp.where(r < y, self.level * (y - r), (1.0 - self.level) * (r - y))
 
@@ -150,10 +149,7 @@ class Quantile(LossLike):
 class Hinge(LossLike):
     """max(0, 1 − y r), y = ±1: the support vector machine."""
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The margin's deficit; at the kink its gradient is 0."""
         deficit = 1.0 - y * r
         return jnp.where(deficit > 0, deficit, 0.0)
@@ -169,17 +165,15 @@ class SmoothHinge(LossLike):
 
     smoothing: float = 0.2
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         settle(
             self, smoothing=real("SmoothHinge.smoothing", self.smoothing, above=0, why="it must be a positive number")
         )
 
-    def __call__(self, r: Any, y: Any) -> Any:
-        """Softplus of the margin's deficit."""
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
+        """The softplus of the margin's deficit, of width `smoothing`."""
         return self.smoothing * jax.nn.softplus((1.0 - y * r) / self.smoothing)
 
     latex = r"<smoothing> \log(1 + e^{(1 - <y> <r>) / <smoothing>})"
@@ -191,12 +185,10 @@ class SmoothHinge(LossLike):
 class Exponential(LossLike):
     """exp(−y r), y = ±1 (boosting)."""
 
-    predict: ClassVar = staticmethod(identity)
-    error: ClassVar = None
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
-    def __call__(self, r: Any, y: Any) -> Any:
-        """exp(−y r)."""
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
+        """exp(−y r), which grows without bound for wrong signs."""
         return jnp.exp(-y * r)
 
     latex = r"e^{-<y> <r>}"
@@ -226,8 +218,8 @@ class Loss(LossLike):
                 raise reject(f"Loss.{name}", repr(value), "it must be a function written in jax.numpy")
         settle(self, parameters=checked("Loss", self.fn, self.parameters, 2))
 
-    def __call__(self, r: Any, y: Any) -> Any:
-        """The user's function."""
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
+        """What the user's function gives at (r, y), with its parameters."""
         return self.fn(r, y, **given(self))
 
     latex = "<fn>(<r>, <y><;>)"
@@ -247,19 +239,17 @@ class TwoLayer(LossLike):
     loss: LossLike = Square()
     readout: Any = 1.0
 
-    error: ClassVar = None
-
     def __post_init__(self) -> None:
         settle(self, activation=activation("TwoLayer.activation", self.activation))
         if not isinstance(self.loss, LossLike):
             raise reject("TwoLayer.loss", repr(self.loss), "it must be a loss such as sl.Square() or sl.Loss(fn)")
         number("TwoLayer.readout", self.readout)
 
-    def predict(self, r: Any) -> Any:
-        """Σ_a readout_a · activation(r_a)."""
+    def predict(self, r: Scalar) -> Array:
+        """The network's output Σ_a readout_a · activation(r_a)."""
         return read_out("TwoLayer.readout", self.readout, self.activation(r))
 
-    def __call__(self, r: Any, y: Any) -> Any:
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The inner loss at the network's output."""
         return self.loss(self.predict(r), y)
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .._tree import settle, tree
 from ..errors import real, reject, traced
-from .data import DataLaw, Table
+from .data import Classes, DataLaw, Table
 from .labels import ByClass
-from .laws import ENTRY, LARGEST, Categorical, Normal, Point
+from .laws import ENTRY, LARGEST, Normal, Point
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -49,7 +48,7 @@ class Mixture(DataLaw):
         means = _table(self.means)
         weights = _shares(self.weights, len(means))
         if isinstance(self.covariance, DataLaw):
-            if isinstance(self.covariance, Mixture) or self.covariance.table().unseen:
+            if self.covariance.classes is not None or self.covariance.table().unseen:
                 name = type(self.covariance).__name__
                 raise reject("Mixture.covariance", name, "it must be a number s > 0, sl.Spectrum or sl.PowerLaw")
         else:
@@ -58,35 +57,20 @@ class Mixture(DataLaw):
         settle(self, means=tuple(map(tuple, means.tolist())), weights=tuple(weights.tolist()))
 
     def table(self) -> Table:
-        """The groups of the covariance."""
+        """The groups of the covariance, which all classes share."""
         if isinstance(self.covariance, DataLaw):
             return self.covariance.table()
         return Table(np.ones(1), np.full(1, float(self.covariance)), np.ones(1))
 
     @property
     def levels(self) -> int | None:
-        """Those of the covariance."""
+        """The dimension that the covariance speaks of; None where it is a limit."""
         return self.covariance.levels if isinstance(self.covariance, DataLaw) else None
 
     @property
-    def classes(self) -> int:
-        """Their number."""
-        return len(self.means)
-
-    @property
-    def directions(self) -> int:
-        """Their number."""
-        return len(self.means[0])
-
-    @property
-    def law(self) -> Categorical:
-        """Of the class."""
-        return Categorical(self.weights)
-
-    def along(self, z: Any, dtype: Any) -> Any:
-        """means[c, ·] of samples of class z (M,): (directions, M)."""
-        member = z[None, :] == jnp.arange(self.classes, dtype=z.dtype)[:, None]
-        return jnp.asarray(self.means, dtype).T @ member.astype(dtype)
+    def classes(self) -> Classes:
+        """Means and priors as given."""
+        return Classes(self.means, self.weights)
 
 
 DIRECTION = Normal(1.0)
@@ -96,7 +80,7 @@ DIRECTION = Normal(1.0)
 def settle_classes(problem: "Problem") -> None:
     """Refuse what does not go with classes, or needs them; tell `ByClass` how many there are."""
     by_class, name = isinstance(problem.labels, ByClass), type(problem.labels).__name__
-    if not isinstance(problem.data, Mixture):
+    if problem.data.classes is None:
         if by_class:
             raise reject("labels", "ByClass", "labels by class need classes: data=sl.Mixture(means)")
         return
@@ -110,7 +94,7 @@ def settle_classes(problem: "Problem") -> None:
     if problem.labels.planted:
         raise reject("labels", name, "a mixture has no teacher; use sl.ByClass(), or sl.Labels(fn) with z the class")
     if isinstance(problem.labels, ByClass):
-        settle(problem, labels=problem.labels.among(problem.data.classes))
+        settle(problem, labels=problem.labels.among(len(problem.data.classes.means)))
 
 
 def _table(given: Any) -> np.ndarray:

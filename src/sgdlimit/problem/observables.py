@@ -1,11 +1,12 @@
 """The one place that names what is measured: ψ(r, y) on samples, ψ(θ, θ*) on weights."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 
+from .._types import Array, Scalar
 from . import fields
 from .labels import Linear, Sign
 from .laws import Normal
@@ -15,15 +16,15 @@ from .parameters import bound
 if TYPE_CHECKING:
     from .problem import Problem
 
-SampleObservable = Callable[[Any, Any, Any], Any]
+SampleObservable = Callable[[Array, Array, Array], Scalar]
 
 
-def zero_one(prediction: Any, y: Any) -> Any:
+def zero_one(prediction: Scalar, y: Scalar) -> Scalar:
     """1 for the wrong sign, ½ for a score of exactly zero."""
     return 0.5 * (1.0 - jnp.sign(prediction) * jnp.sign(y))
 
 
-def squared(prediction: Any, y: Any) -> Any:
+def squared(prediction: Scalar, y: Scalar) -> Scalar:
     """(prediction − y)²."""
     return (prediction - y) ** 2
 
@@ -32,7 +33,7 @@ SOFT = 0.3
 """Width of a softened jump, over the root mean square of the predictions."""
 
 
-def softened(problem: "Problem", r: Any, r_star: Any, z: Any) -> Any:
+def softened(problem: "Problem", r: Array, r_star: Array, z: Array) -> Array | None:
     """The mean zero-one error over samples (units, M) with its jump made soft, or None where the error has none.
 
     Between runs that differ little it changes as the error itself does, without the noise of samples that change sides.

@@ -1,8 +1,4 @@
-"""Penalties H(θ) on one row of the weights.
-
-Contract: `penalty(theta)` is a scalar, continuous in θ, whose gradient is finite and may jump. A penalty with kinks may
-offer its proximal step, which is then taken in place of a search.
-"""
+"""Penalties H(θ) on one row of the weights; derivatives come from autodiff (`fields`). The contract: `PenaltyLike`."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -12,23 +8,35 @@ from typing import Any, ClassVar, final
 import jax.numpy as jnp
 
 from .._tree import settle, static, tree
+from .._types import Array, Scalar
 from ..errors import real, reject
 from .laws import LARGEST
 from .parameters import Parameters, checked, given
 
 
 class PenaltyLike(abc.ABC):
-    """What every penalty offers."""
+    """The contract of a penalty H(θ), which `Problem(penalty=...)` takes. For a function alone there is `Penalty`.
 
-    smooth: Any = False
-    """Whether the gradient is known to be continuous; where it is not, the penalty must be looked at."""
-    quadratic: Any = False
-    """Whether the gradient is known to be linear in θ."""
+    A penalty is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
+    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    It must define `__call__`; the rest has defaults.
+
+    __call__: H(θ) in jax.numpy, a scalar; θ is the row of one coordinate, a number at width 1, (m,) at width m. It is
+        continuous, and its gradient, which autodiff takes, is finite; it may jump.
+    smooth: True where the gradient is known to be continuous, which spares a search for its jumps.
+    quadratic: True where the gradient is known to be linear in θ.
+    prox: a function of (theta, step), the x (m,) that minimises ½|x − θ|² + step·H(x), θ (m,), which is taken in
+        place of a search. None where there is no formula.
+
+    `sgdlimit.testing.check_penalty` tests all of it.
+    """
+
+    smooth: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = False
     prox: Any = None
-    """`prox(theta, step)`, the x that minimises ½|x − θ|² + step·H(x), both (m,); None where there is no formula."""
 
     @abc.abstractmethod
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Scalar) -> Scalar:
         """H(θ), a scalar."""
 
 
@@ -42,13 +50,13 @@ def _strength(penalty: Any) -> None:
 @tree
 @dataclass(frozen=True)
 class NoPenalty(PenaltyLike):
-    """H = 0."""
+    """H = 0: weights are free."""
 
-    smooth: ClassVar = True
-    quadratic: ClassVar = True
+    smooth: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = True
 
-    def __call__(self, theta: Any) -> Any:
-        """0."""
+    def __call__(self, theta: Scalar) -> Scalar:
+        """Zero, as an array that autodiff can follow."""
         return 0.0 * jnp.sum(theta)
 
     latex = "0"
@@ -58,18 +66,18 @@ class NoPenalty(PenaltyLike):
 @tree
 @dataclass(frozen=True)
 class Ridge(PenaltyLike):
-    """½λ|θ|²."""
+    """The quadratic penalty ½λ|θ|²."""
 
     strength: float
 
-    smooth: ClassVar = True
-    quadratic: ClassVar = True
+    smooth: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _strength(self)
 
-    def __call__(self, theta: Any) -> Any:
-        """½λ|θ|²."""
+    def __call__(self, theta: Scalar) -> Scalar:
+        """½λ|θ|², summed over the units."""
         return 0.5 * self.strength * jnp.sum(theta**2)
 
     latex = r"\frac{<strength>}{2}|<row>|^2"
@@ -86,11 +94,11 @@ class L1(PenaltyLike):
     def __post_init__(self) -> None:
         _strength(self)
 
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Scalar) -> Scalar:
         """λ Σ |θ|; at zero its gradient is 0, where that of `jnp.abs` is 1."""
         return self.strength * jnp.sum(theta * jnp.sign(theta))
 
-    def prox(self, theta: Any, step: Any) -> Any:
+    def prox(self, theta: Array, step: Scalar) -> Array:
         """The soft threshold: every weight moves towards zero by step·λ, and stays there where it arrives."""
         by = step * self.strength
         return jnp.where(jnp.abs(theta) > by, theta - by * jnp.sign(theta), 0.0)
@@ -107,13 +115,13 @@ class SmoothL1(PenaltyLike):
     strength: float
     smoothing: float = 0.1
 
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _strength(self)
         settle(self, smoothing=real("SmoothL1.smoothing", self.smoothing, above=0, why="it must be a positive number"))
 
-    def __call__(self, theta: Any) -> Any:
+    def __call__(self, theta: Scalar) -> Scalar:
         """λ Σ (sqrt(θ² + s²) − s)."""
         return self.strength * jnp.sum(jnp.sqrt(theta**2 + self.smoothing**2) - self.smoothing)
 
@@ -124,17 +132,17 @@ class SmoothL1(PenaltyLike):
 @tree
 @dataclass(frozen=True)
 class Quartic(PenaltyLike):
-    """¼λ Σ θ⁴."""
+    """The quartic penalty ¼λ Σ θ⁴."""
 
     strength: float
 
-    smooth: ClassVar = True
+    smooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _strength(self)
 
-    def __call__(self, theta: Any) -> Any:
-        """¼λ Σ θ⁴."""
+    def __call__(self, theta: Scalar) -> Scalar:
+        """¼λ Σ θ⁴, summed over the units."""
         return 0.25 * self.strength * jnp.sum(theta**4)
 
     latex = r"\frac{<strength>}{4}<each>^4"
@@ -157,8 +165,8 @@ class Penalty(PenaltyLike):
             raise reject("Penalty.fn", repr(self.fn), "it must be a function fn(theta) -> scalar in jax.numpy")
         settle(self, parameters=checked("Penalty", self.fn, self.parameters, 1))
 
-    def __call__(self, theta: Any) -> Any:
-        """The user's function."""
+    def __call__(self, theta: Scalar) -> Scalar:
+        """What the user's function gives at θ, with its parameters."""
         return self.fn(theta, **given(self))
 
     latex = "<fn>(<row><;>)"

@@ -14,6 +14,7 @@ from scipy.special import ndtr
 from .. import _shown
 from .._linalg import root_of
 from .._tree import settle, static, tree
+from .._types import Array, Host, Key, Scalar
 from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
 from .data import DataLaw, Iid, Table
@@ -21,7 +22,7 @@ from .entries import check_sampler
 from .labels import LabelRule, Linear
 from .laws import BLOCK, LIGHT, EntryLaw, Law, Point, SparseNormal, tail_index
 from .losses import LossLike, identity
-from .mixture import DIRECTION, Mixture, settle_classes
+from .mixture import DIRECTION, settle_classes
 from .parameters import bound
 from .penalties import NoPenalty, PenaltyLike
 from .schedules import Constant, ScheduleLike
@@ -104,13 +105,13 @@ class Problem:
     @property
     def star(self) -> EntryLaw | None:
         """The law of θ*: the teacher's, or that of the directions of a mixture's means."""
-        return DIRECTION if isinstance(self.data, Mixture) else self.teacher
+        return self.teacher if self.data.classes is None else DIRECTION
 
     @property
     def k(self) -> int:
         """Columns of θ*: teacher width, or directions of a mixture's means; 0 when there is neither."""
-        if isinstance(self.data, Mixture):
-            return self.data.directions
+        if self.data.classes is not None:
+            return self.data.classes.directions
         if self.teacher is None:
             return 0
         return self.width if self.teacher_width is None else self.teacher_width
@@ -135,9 +136,9 @@ class Problem:
     @property
     def noise_law(self) -> EntryLaw:
         """The law of z that the labels need; of the class in a mixture."""
-        return self.labels.noise(self.data.law if isinstance(self.data, Mixture) else self.noise)
+        return self.labels.noise(self.noise if self.data.classes is None else self.data.classes.law)
 
-    def sample_weights(self, key: Any, dim: int) -> tuple[jax.Array, jax.Array]:
+    def sample_weights(self, key: Key, dim: int) -> tuple[jax.Array, jax.Array]:
         """θ⁰ (d, m) and θ* (d, k)."""
         start, teacher = jax.random.split(key)
         theta = self.init.sample(start, (dim, self.width))
@@ -145,7 +146,7 @@ class Problem:
             return theta, jnp.zeros((dim, 0))
         return theta, self.star.sample(teacher, (dim, self.k))
 
-    def spread_weights(self, key: Any, count: int) -> np.ndarray:
+    def spread_weights(self, key: Key, count: int) -> np.ndarray:
         """Rows of (θ⁰, θ*), (count, m+k), on the host: every entry's draws spread evenly over its law.
 
         A share of the entries that differs from its law, such as no non-zero entry of a sparse teacher, is what a
@@ -159,8 +160,8 @@ class Problem:
             return theta
         return np.concatenate([theta, _spread(self.star, teacher, count, self.k)], axis=1)
 
-    def sample_noise(self, key: Any, count: int) -> jax.Array:
-        """z (count,)."""
+    def sample_noise(self, key: Key, count: int) -> jax.Array:
+        """Draws of z, (count,)."""
         return self.noise_law.sample(key, (count,))
 
     def gram(self) -> np.ndarray:
@@ -249,7 +250,7 @@ def _check_spread(argument: str, law: EntryLaw | None, count: int) -> None:
         raise reject(f"{argument}={name}", law.rarest, why)
 
 
-def _spread(law: EntryLaw, key: Any, count: int, size: int) -> np.ndarray:
+def _spread(law: EntryLaw, key: Key, count: int, size: int) -> np.ndarray:
     """(count, size) entries of a law: quantiles of a stratified sample in random order, or plain draws without them."""
     if isinstance(law, Point) or (isinstance(law, Law) and size > 1):  # units of a row may depend on each other
         return np.asarray(law.sample(key, (count, size)), dtype=np.float64)
@@ -273,7 +274,7 @@ def check_schedule(argument: str, schedule: Any) -> None:
 
 
 @jax.jit
-def _at_start(problem: Problem, w: Any, z: Any, theta: Any) -> dict[str, Any]:
+def _at_start(problem: Problem, w: Array, z: Array, theta: Array) -> dict[str, Scalar]:
     """Whatever must be finite at t = 0."""
     r, r_star, t = w[:, : problem.width], w[:, problem.width :], jnp.zeros(())
     values = {
@@ -344,7 +345,7 @@ class Rare(NamedTuple):
         return most, which
 
 
-def check_start(problem: Problem, z: Any = None) -> Rare:
+def check_start(problem: Problem, z: Host | None = None) -> Rare:
     """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z).
 
     What comes out says how rare the events are that its averages rest on.
@@ -355,7 +356,7 @@ def check_start(problem: Problem, z: Any = None) -> Rare:
     if z is None:
         w, drawn, weights = _wide(problem)
         parts.append((w, drawn))
-        if problem.width == problem.k and not isinstance(problem.data, Mixture):
+        if problem.width == problem.k and problem.data.classes is None:
             parts.append((np.concatenate([w[:, problem.width :]] * 2, axis=1), drawn))
     theta = _spread(problem.init, jax.random.key(0), 256, problem.width)
     rows, noise = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -382,7 +383,7 @@ def check_start(problem: Problem, z: Any = None) -> Rare:
 
 
 @jax.jit
-def _along_noise(problem: Problem, w: Any, z: Any) -> dict[str, Any]:
+def _along_noise(problem: Problem, w: Array, z: Array) -> dict[str, Array]:
     """The force, and the roots of the observables, of samples that differ in z alone."""
     r, r_star = w[: problem.width], w[problem.width :]
     force = jax.vmap(lambda c: jnp.linalg.norm(fields.force(problem, 0.0, r, r_star, c)))(z)

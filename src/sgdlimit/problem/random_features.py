@@ -54,7 +54,7 @@ class RandomFeatures(DataLaw):
         self.moments()
 
     def moments(self) -> Moments:
-        """Of the activation."""
+        """κ_0, κ_1 and κ_*² of the activation under a standard normal input."""
         g = np.linspace(-REACH, REACH, CELLS + 1)
         weight = np.exp(-(g**2) / 2)
         weight = weight / weight.sum()
@@ -81,8 +81,8 @@ class RandomFeatures(DataLaw):
         seen = float(share @ (variance * factor**2))
         return Table(share, variance, factor, max(0.0, 1.0 - seen))
 
-    def at(self, dim: int) -> FeatureMap:
-        """`dim` features."""
+    def at(self, dim: int, tested: Table | None = None) -> FeatureMap:
+        """The map from inputs to `dim` features; those of a test have the same law."""
         inputs = max(1.0, dim / self.ratio)
         if inputs > MOST_INPUTS:
             why = f"{dim} features read {inputs:.3g} inputs, at most {MOST_INPUTS}; take a larger one, or lower dim"

@@ -9,15 +9,42 @@ import jax
 import jax.numpy as jnp
 
 from .._tree import static, tree
+from .._types import Array, Host, Key, Scalar
 from .entries import Entries
 
 
 class Rows(abc.ABC):
     """Where samples come from. Every subclass is final, and a tree: what a trial has drawn once is in its leaves."""
 
+    theta_star: Array
+    """(d, k): θ*, or what of it a linear function of x can tell."""
+    variance: Array | None
+    """s of every coordinate, (d,); None where all are 1, or where coordinates are not independent."""
+
+    @property
     @abc.abstractmethod
-    def draw(self, key: Any, count: int) -> tuple[Any, Any]:
-        """x (count, d) and r* (count, k)."""
+    def gaussian(self) -> bool:
+        """Whether (θᵀx, r*) of a fresh row is Gaussian, with the second moments that `variance` says."""
+
+    @abc.abstractmethod
+    def draw(self, key: Key, count: int) -> tuple[Array, Array]:
+        """Rows x (count, d) of mean zero, and the teacher's r* (count, k) of each."""
+
+
+class Layout(abc.ABC):
+    """What a law of data is at dimension d, before a trial draws anything: a tree, and every subclass is final."""
+
+    by_group: Array | Host | None = None
+    """(g, d): weights of the mean over each group's coordinates, where there are several groups."""
+
+    @abc.abstractmethod
+    def draw(
+        self, key: Key, entries: Entries, theta_star: Array, teacher: Callable[[Key, int], Array]
+    ) -> tuple[Rows, Rows]:
+        """Rows of the training set and rows of a test.
+
+        `theta_star` (d, k) has entries of the teacher's law, and `teacher(key, rows)` draws more rows of them.
+        """
 
 
 @final
@@ -27,38 +54,83 @@ class Scaled(Rows):
     """x = √s u/√d, u with independent entries, and r* = θ*ᵀx."""
 
     entries: Entries
-    theta_star: Any
-    """(d, k)."""
-    scale: Any = None
-    """√s of every coordinate, (d,); None for iid entries."""
+    theta_star: Array
+    variance: Array | None = None
 
-    def draw(self, key: Any, count: int) -> tuple[Any, Any]:
-        """Entries, and their products with the teacher."""
+    @property
+    def gaussian(self) -> bool:
+        """Whether the entries are Gaussian, and with them all that is linear in them."""
+        return self.entries.gaussian
+
+    def draw(self, key: Key, count: int) -> tuple[Array, Array]:
+        """Entries times their scales, and their products with the teacher."""
         dim = self.theta_star.shape[0]
         X = self.entries.sample(key, (count, dim)) / jnp.sqrt(dim)
-        X = X if self.scale is None else self.scale * X
+        X = X if self.variance is None else jnp.sqrt(self.variance) * X
         return X, X @ self.theta_star
 
 
 @final
 @tree
 @dataclass(frozen=True)
-class FeatureMap:
+class Coordinates(Layout):
+    """Independent coordinates, each with its own variance and factor on θ*; all of them 1 where nothing is given."""
+
+    variance: Array | Host | None = None
+    """s, (d,)."""
+    factor: Array | Host | None = None
+    """On θ*, (d,)."""
+    tested: Array | Host | None = None
+    """s of the fresh samples of a test, (d,)."""
+    by_group: Array | Host | None = None
+
+    def draw(
+        self, key: Key, entries: Entries, theta_star: Array, teacher: Callable[[Key, int], Array]
+    ) -> tuple[Rows, Rows]:
+        """Rows that differ in their variances only."""
+        if self.variance is None:
+            rows = Scaled(entries, theta_star)
+            return rows, rows
+        variance, factor, tested = (
+            jnp.asarray(part, theta_star.dtype) for part in (self.variance, self.factor, self.tested)
+        )
+        theta_star = factor[:, None] * theta_star
+        return Scaled(entries, theta_star, variance), Scaled(entries, theta_star, tested)
+
+
+@final
+@tree
+@dataclass(frozen=True)
+class FeatureMap(Layout):
     """d features σ(F u) of D inputs u: σ with its moments κ_0 = E σ, κ_1 = E gσ, κ_*² = E σ² − κ_0² − κ_1²."""
 
-    mean: Any
+    mean: Scalar
     """κ_0."""
-    linear: Any
+    linear: Scalar
     """κ_1."""
-    rest: Any
+    rest: Scalar
     """κ_*²."""
     activation: Callable[..., Any] = static()
     inputs: int = static()
     """D."""
 
-    def draw(self, key: Any, entries: Entries, dim: int, teacher: Any) -> "Features":
-        """F, and the teacher β (D, k) that reads the inputs."""
-        return Features(entries, jax.random.normal(key, (self.inputs, dim)), teacher, self)
+    def draw(
+        self, key: Key, entries: Entries, theta_star: Array, teacher: Callable[[Key, int], Array]
+    ) -> tuple[Rows, Rows]:
+        """Features by one F, of inputs that the teacher β (D, k) reads."""
+        features, reads = jax.random.split(jax.random.fold_in(key, 1))
+        F, beta = jax.random.normal(features, (self.inputs, len(theta_star))), teacher(reads, self.inputs)
+        rows = Features(entries, F, beta, self, self._best(F, beta))
+        return rows, rows
+
+    def _best(self, weights: Array, teacher: Array) -> Array:
+        """θ*, (d, k): the best linear predictor of r* from x under Gaussian equivalence (`docs/structured_data.md`)."""
+        inputs, dim = weights.shape
+        covariance = self.linear**2 * weights.T @ weights / inputs + self.rest * jnp.eye(dim)
+        cross = jnp.sqrt(dim) * self.linear / inputs * weights.T @ teacher
+        values, vectors = jnp.linalg.eigh(covariance)
+        inverse = jnp.where(values > 1e-6 * values[-1], 1 / jnp.maximum(values, 1e-30), 0.0)
+        return vectors @ (inverse[:, None] * (vectors.T @ cross))
 
 
 @final
@@ -68,23 +140,22 @@ class Features(Rows):
     """x = (σ(F u/√D) − κ_0)/√d, u with independent entries, and r* = βᵀu/√D."""
 
     entries: Entries
-    weights: Any
+    weights: Array
     """Fᵀ, (D, d)."""
-    teacher: Any
+    teacher: Array
     """β, (D, k)."""
     map: FeatureMap
 
-    def draw(self, key: Any, count: int) -> tuple[Any, Any]:
+    theta_star: Array
+    variance: Array | None = None
+
+    @property
+    def gaussian(self) -> bool:
+        """No: features of Gaussian inputs are not Gaussian."""
+        return False
+
+    def draw(self, key: Key, count: int) -> tuple[Array, Array]:
         """Inputs, what is made of them, and what the teacher says of them."""
         inputs, dim = self.weights.shape
         u = self.entries.sample(key, (count, inputs)) / jnp.sqrt(inputs)
         return (self.map.activation(u @ self.weights) - self.map.mean) / jnp.sqrt(dim), u @ self.teacher
-
-    def best(self) -> Any:
-        """θ*, (d, k): the best linear predictor of r* from x under Gaussian equivalence (`docs/structured_data.md`)."""
-        inputs, dim = self.weights.shape
-        covariance = self.map.linear**2 * self.weights.T @ self.weights / inputs + self.map.rest * jnp.eye(dim)
-        cross = jnp.sqrt(dim) * self.map.linear / inputs * self.weights.T @ self.teacher
-        values, vectors = jnp.linalg.eigh(covariance)
-        inverse = jnp.where(values > 1e-6 * values[-1], 1 / jnp.maximum(values, 1e-30), 0.0)
-        return vectors @ (inverse[:, None] * (vectors.T @ cross))

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._tree import settle, static, tree
+from .._types import Array, Host, Scalar
 from ..errors import real, reject, traced
+from .bisection import bisected
 from .parameters import Parameters, checked, given
 
 
@@ -22,11 +24,11 @@ def times_of_breaks(argument: str, breaks: Any) -> tuple[float, ...]:
 
 
 class ScheduleLike(abc.ABC):
-    """What every schedule offers."""
+    """The contract of a schedule: a function of time in jax.numpy, finite at all times."""
 
     @abc.abstractmethod
-    def __call__(self, t: Any) -> Any:
-        """s(t), a scalar."""
+    def __call__(self, t: Scalar) -> Scalar:
+        """s(t), a scalar for a scalar t."""
 
 
 @final
@@ -35,8 +37,8 @@ class ScheduleLike(abc.ABC):
 class Constant(ScheduleLike):
     """s = 1: no schedule."""
 
-    def __call__(self, t: Any) -> Any:
-        """1."""
+    def __call__(self, t: Scalar) -> Scalar:
+        """1 at all times."""
         return 1.0
 
     latex = "1"
@@ -55,7 +57,7 @@ class PowerDecay(ScheduleLike):
         settle(self, scale=real("PowerDecay.scale", self.scale, above=0, why="it must be a positive time"))
         settle(self, exponent=real("PowerDecay.exponent", self.exponent, least=0, why="it must be a number ≥ 0"))
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: Scalar) -> Scalar:
         """(1 + t/scale)^(−exponent)."""
         return (1.0 + t / self.scale) ** (-self.exponent)
 
@@ -75,7 +77,7 @@ class CosineDecay(ScheduleLike):
         settle(self, duration=real("CosineDecay.duration", self.duration, above=0, why="it must be a positive time"))
         settle(self, final=real("CosineDecay.final", self.final, least=0, why="it must be a number ≥ 0"))
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: Scalar) -> Scalar:
         """final + (1−final)(1 + cos(πt/duration))/2."""
         u = jnp.clip(t / self.duration, 0.0, 1.0)
         return self.final + (1.0 - self.final) * 0.5 * (1.0 + jnp.cos(jnp.pi * u))
@@ -104,8 +106,8 @@ class Schedule(ScheduleLike):
         settle(self, breaks=times_of_breaks("Schedule.breaks", self.breaks))
         settle(self, parameters=checked("Schedule", self.fn, self.parameters, 1))
 
-    def __call__(self, t: Any) -> Any:
-        """The user's function."""
+    def __call__(self, t: Scalar) -> Scalar:
+        """What the user's function gives at t, with its parameters."""
         return self.fn(t, **given(self))
 
     latex = "<fn>(t<;>)"
@@ -193,17 +195,25 @@ def _integral(t: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 @jax.jit
 @partial(jax.vmap, in_axes=(None, 0))
-def _factors(schedule: Any, t: Any) -> Any:
-    return schedule(t) * jnp.ones(())
+def _factors(schedule: ScheduleLike, t: Array) -> Array:
+    return jnp.ones(()) * schedule(t)
 
 
-def values_at(schedule: ScheduleLike, t: Any) -> np.ndarray:
+@jax.jit
+@partial(jax.vmap, in_axes=(None, 0, 0))
+def _narrowed(schedule: ScheduleLike, low: Array, high: Array) -> tuple[Array, Array, Array, Array]:
+    """Neighbouring floating-point times around the largest change between two, and s there."""
+    change = lambda before, after, width: jnp.abs(after - before)  # noqa: E731
+    return bisected(lambda t: schedule(t) * jnp.ones(()), change, low, high, HALVINGS)
+
+
+def values_at(schedule: ScheduleLike, t: Host) -> np.ndarray:
     """s at an array of times."""
     with jax.enable_x64(True):
         return np.asarray(_factors(schedule, np.asarray(t, dtype=np.float64)), dtype=np.float64)
 
 
-def factors(argument: str, schedule: ScheduleLike, t: Any) -> np.ndarray:
+def factors(argument: str, schedule: ScheduleLike, t: Host) -> np.ndarray:
     """s at an array of times, refused where it is not finite."""
     values = values_at(schedule, t)
     if not np.all(np.isfinite(values)):
@@ -245,13 +255,9 @@ def _jumps(argument: str, schedule: ScheduleLike, t: np.ndarray, s: np.ndarray) 
     if not len(at):
         return t[:0], t[:0]
     room = np.resize(at, 2 ** (len(at) - 1).bit_length())  # one program for numbers of them that are alike
-    low, high, before, after = t[room], t[room + 1], s[room], s[room + 1]
-    for _ in range(HALVINGS):
-        middle = low + (high - low) / 2
-        value = factors(argument, schedule, middle)
-        left = np.abs(value - before) > np.abs(after - value)
-        low, before = np.where(left, low, middle), np.where(left, before, value)
-        high, after = np.where(left, middle, high), np.where(left, value, after)
+    with jax.enable_x64(True):
+        low, high, before, after = map(np.asarray, _narrowed(schedule, t[room], t[room + 1]))
+    factors(argument, schedule, np.concatenate([low, high]))
     found = jumping(before, after) & (high - low <= 4 * np.spacing(high)) & (low > 0) & (high < t[-1])
     return np.unique(low[found]), np.unique(high[found])
 

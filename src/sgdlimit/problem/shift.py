@@ -5,22 +5,21 @@ numbers, not processes, they change by averages over all samples, and neither a 
 answers to them, so that no response function knows of them.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 
-from .mixture import Mixture
-
 if TYPE_CHECKING:
     from .problem import Problem
+from .._types import Array
 
 
 class Place(NamedTuple):
     """Where the classes are; parts that a problem does not have are None."""
 
-    overlap: Any = None
+    overlap: Array | None = None
     """C_θ(t, a_j) = E[θ a_jᵀ], (m, k), of a mixture."""
-    intercept: Any = None
+    intercept: Array | None = None
     """β, (m,)."""
 
 
@@ -31,34 +30,35 @@ NOWHERE = Place()
 class Push(NamedTuple):
     """Averages over the samples that move them; parts that a problem does not have are None."""
 
-    means: Any = None
+    means: Array | None = None
     """E[ℓ means[c, ·]], (m, k): dθ/dt has −Σ_j of it times a_j."""
-    level: Any = None
+    level: Array | None = None
     """E ℓ, (m,): dβ/dt = −E ℓ."""
 
-    def rise(self, intercept: Any) -> Any:
+    def rise(self, intercept: Array) -> Array:
         """dβ/dt; where there is none, as empty as it."""
         return intercept if self.level is None else -self.level
 
 
-def place(problem: "Problem", overlap: Any, intercept: Any) -> Place:
+def place(problem: "Problem", overlap: Array | None, intercept: Array | None) -> Place:
     """Those of both that move the classes of this problem."""
-    return Place(overlap if isinstance(problem.data, Mixture) else None, intercept if problem.bias else None)
+    return Place(overlap if problem.data.classes else None, intercept if problem.bias else None)
 
 
-def moved(problem: "Problem", at: Place, z: Any, w: Any) -> Any:
+def moved(problem: "Problem", at: Place, z: Array, w: Array) -> Array:
     """w + b_c + β for samples (m, M) of class z (M,)."""
-    if isinstance(problem.data, Mixture) and at.overlap is not None:
-        w = w + at.overlap.astype(w.dtype) @ problem.data.along(z, w.dtype)
+    classes = problem.data.classes
+    if classes is not None and at.overlap is not None:
+        w = w + at.overlap.astype(w.dtype) @ classes.along(z, w.dtype)
     return w if at.intercept is None else w + at.intercept.astype(w.dtype)[:, None]
 
 
-def push(problem: "Problem", z: Any, force: Any) -> Push:
+def push(problem: "Problem", z: Array, force: Array) -> Push:
     """Means over samples of class z (M,) with forces (m, M), in double precision where there is any."""
     count, dtype = force.shape[-1], jnp.zeros(()).dtype
-    means = level = None
-    if isinstance(problem.data, Mixture):
-        means = (force @ problem.data.along(z, force.dtype).T).astype(dtype) / count
+    means, level, classes = None, None, problem.data.classes
+    if classes is not None:
+        means = (force @ classes.along(z, force.dtype).T).astype(dtype) / count
     if problem.bias:
         level = jnp.mean(force, axis=-1).astype(dtype)
     return Push(means, level)

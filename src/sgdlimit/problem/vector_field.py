@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 from .._tree import settle, static, tree
+from .._types import Scalar
 from ..errors import reject
 from .parameters import Parameters, checked, given
 from .schedules import times_of_breaks
@@ -63,11 +64,11 @@ class VectorField:
 
     @property
     def timed(self) -> bool:
-        """Whether it takes the time."""
+        """Whether the function takes the time."""
         return _time(self.fn) is not None
 
-    def at(self, t: Any, *state: Any) -> Any:
-        """The field at time t."""
+    def at(self, t: Scalar, *state: Any) -> Any:
+        """The field at time t and the given state, (r, r_star, z) or (theta,)."""
         time, numbers = _time(self.fn), given(self)
         if time is None:
             return self.fn(*state, **numbers)

@@ -31,7 +31,7 @@ from ..dmft.weight_side import Linear
 from ..errors import DivergenceWarning, real, reject, whole
 from ..execute.crew import precise
 from ..measure.averages import make_nodes, observe
-from ..problem import Iid, Problem, fields, observables
+from ..problem import Problem, fields, observables
 from ..progress import Progress
 from ..results import Solution, Variable, statistics
 from ..results.provenance import provenance
@@ -219,7 +219,7 @@ def fixed_point(
     check_choices(problem, algorithm, None, kernels)
     if problem.bias:
         raise reject("problem", "bias=True", "the paper's iteration knows no intercept; use sl.solve")
-    if not isinstance(problem.data, Iid):
+    if not problem.data.iid:
         name = type(problem.data).__name__
         raise reject("problem", f"data={name}", "the paper's iteration is for iid entries; use sl.solve")
     last = float(grid.resolve(t_max, times)[-1])

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..algorithms import Algorithm
-from ..algorithms.base import Data, FreshData, StoredData
+from ..algorithms.base import Data
 from ..algorithms.minibatch import FLOYD_LIMIT
 from ..exact.stability import BOUND
 from ..results.variables import COMPARABLE
@@ -135,11 +135,11 @@ def _advance(
     return theta, state, bounded, seen
 
 
-def _calls(plan: Plan, algorithm: Algorithm, data: Any, theta: Any, span: int) -> Iterator[list[tuple[int, int]]]:
+def _calls(plan: Plan, algorithm: Algorithm, data: Data, theta: Any, span: int) -> Iterator[list[tuple[int, int]]]:
     """Ranges of updates, cut at records and at windows of draws, gathered into calls of bounded length and work."""
     work = span
-    if isinstance(data, StoredData) and algorithm.rows is None:
-        work = max(1, int(WORK / (2 * data.X.size * theta.shape[1])))
+    if data.samples and algorithm.rows is None:
+        work = max(1, int(WORK / (2 * data.samples * theta.size)))
     last, chunk = int(plan.record[-1]), min(span, work)
     stops = set(plan.keep.tolist())
     cuts = heapq.merge(plan.record.tolist(), plan.keep.tolist(), range(0, last, chunk))
@@ -163,7 +163,7 @@ def run(
     watch: Callable[[float, dict[str, np.ndarray]], None] | None = None,
 ) -> Trace:
     """March one trial. `advanced(step)` is told of progress and answers whether to go on; `watch` of every record."""
-    samples = 0 if isinstance(trial.data, FreshData) else int(trial.data.X.shape[0])
+    samples = trial.data.samples
     span, dt = window(algorithm, samples), plan.step_time
     state = _start(algorithm, trial.data, keys.start)
     record, keep = set(plan.record.tolist()), set(plan.keep.tolist())

@@ -28,7 +28,7 @@ from ..results import Runs
 from ..results import metrics as own
 from .execute import Ensemble, execute
 from .loop import Keys, Plan
-from .trial import Extra, RowsTest, Trial, build, coordinates_of
+from .trial import Extra, RowsTest, Trial, build
 
 FLOW_STEP = 0.01
 """Default step of the integrators of gradient flow and SGF."""
@@ -96,7 +96,7 @@ def simulate(
     fresh = (GAUSSIAN_TEST if gaussian else ROWS_TEST) if test_samples is None else test_samples
     fresh = whole("test_samples", fresh, least=1, why="it must be a whole number ≥ 1")
     extra = Extra(own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics))
-    coordinates = coordinates_of(problem, dim, tested(problem.data, test_data))
+    layout = problem.data.at(dim, tested(problem.data, test_data))
     wanted = grid.resolve(t_max, times)
     check_start(problem)
     pull = curvature(problem, float(wanted[-1]), *start_samples(problem))
@@ -105,7 +105,7 @@ def simulate(
 
     def prepare(index: int) -> tuple[Trial, jax.Array, Keys]:
         key = jax.random.fold_in(root, index)
-        trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), coordinates)
+        trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), layout)
         return trial._replace(extra=extra), theta, _keys(key)
 
     owner = {"entries": law, "test_samples": fresh, "metrics": extra, "test_data": test_data}

@@ -6,15 +6,13 @@ from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from .._linalg import root
 from .._tree import static, tree
 from ..algorithms.base import Data, FreshData, StoredData, dimension, draw_rows
-from ..problem import Iid, Problem, RandomFeatures, observables
-from ..problem.data import Table
+from ..problem import Problem, observables
 from ..problem.entries import Entries
-from ..problem.rows import FeatureMap, Rows, Scaled
+from ..problem.rows import Layout
 from ..problem.shift import moved, place
 from ..results.metrics import Named
 
@@ -57,81 +55,31 @@ class Trial(NamedTuple):
     """(g, d): the mean over each group's coordinates, where there are several groups."""
 
 
-class Coordinates(NamedTuple):
-    """Of data that are not iid: what every coordinate has, group by group."""
-
-    scale: Any
-    """√s, (d,)."""
-    factor: Any
-    """On θ*, (d,)."""
-    tested: Any
-    """s of the fresh samples of a test, (d,)."""
-    by_group: Any
-    """As in `Trial`."""
-
-
-def coordinates_of(problem: Problem, dim: int, tested: Table | None = None) -> Coordinates | FeatureMap | None:
-    """Groups one after the other, as many coordinates of each as its share; None for iid entries.
-
-    `tested`: groups of the samples of a test, where their law is another. Features have no coordinates of their own.
-    """
-    if isinstance(problem.data, RandomFeatures):
-        return problem.data.at(dim)
-    if isinstance(problem.data, Iid) and tested is None:
-        return None
-    table = problem.data.table()
-    tested = table if tested is None else tested
-    counts = table.counts(dim)
-    group = np.repeat(np.arange(len(counts)), counts)
-    by_group = None
-    if len(counts) > 1:
-        by_group = (group == np.arange(len(counts))[:, None]) / np.where(counts > 0, counts, np.nan)[:, None]
-    return Coordinates(np.sqrt(table.variance)[group], table.factor[group], tested.variance[group], by_group)
-
-
 @partial(jax.jit, static_argnums=(2, 3, 4))
 def build(
-    problem: Problem,
-    entries: Entries,
-    dim: int,
-    samples: int,
-    fresh: int,
-    key: Any,
-    own: Coordinates | FeatureMap | None = None,
+    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, layout: Layout
 ) -> tuple[Trial, Any]:
     """A trial with its own data, and θ⁰. `samples` is n, 0 for infinite data; `fresh` counts the test samples.
 
-    The weights of a student with an intercept have one more row, √d β: that of its constant feature.
+    `layout`: `problem.data.at(dim)`. The weights of a student with an intercept have one more row, √d β: that of its
+    constant feature.
     """
     data_key, weight_key, noise_key, test_key, test_noise_key = jax.random.split(key, 5)
     theta, theta_star = problem.sample_weights(weight_key, dim)
-    rows: Rows
-    tests: Rows
-    by_group, variance = None, None
-    if isinstance(own, FeatureMap):
-        feature_key, teacher_key = jax.random.split(jax.random.fold_in(weight_key, 1))
-        _, teacher = problem.sample_weights(teacher_key, own.inputs)
-        rows = tests = own.draw(feature_key, entries, dim, teacher)
-        theta_star = rows.best()
-    elif own is not None:
-        scale, factor, variance = (jnp.asarray(part, theta.dtype) for part in own[:3])
-        theta_star = factor[:, None] * theta_star
-        by_group = None if own.by_group is None else jnp.asarray(own.by_group, theta.dtype)
-        rows, tests = (Scaled(entries, theta_star, size) for size in (scale, jnp.sqrt(variance)))
-    else:
-        rows = tests = Scaled(entries, theta_star)
+    rows, tests = layout.draw(weight_key, entries, theta_star, lambda key, count: problem.sample_weights(key, count)[1])
+    by_group = None if layout.by_group is None else jnp.asarray(layout.by_group, theta.dtype)
     if problem.bias:
         theta = jnp.concatenate([theta, jnp.zeros((1, problem.width), theta.dtype)])
     if samples:
         data: Data = StoredData(problem, *draw_rows(problem, rows, samples, data_key, noise_key))
     else:
         data = FreshData(problem, rows)
-    if entries.gaussian and isinstance(tests, Scaled):
+    if tests.gaussian:
         normals = jax.random.normal(test_key, (fresh, problem.width + problem.k))
-        test: Any = GaussianTest(normals, problem.sample_noise(test_noise_key, fresh), variance)
+        test: Any = GaussianTest(normals, problem.sample_noise(test_noise_key, fresh), tests.variance)
     else:
         test = RowsTest(*draw_rows(problem, tests, fresh, test_key, test_noise_key))
-    return Trial(data, theta_star, test, by_group=by_group), theta
+    return Trial(data, rows.theta_star, test, by_group=by_group), theta
 
 
 def observe(trial: Trial, theta: jax.Array) -> dict[str, jax.Array]:

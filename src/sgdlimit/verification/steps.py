@@ -39,7 +39,7 @@ def _strong(
 ) -> jax.Array:
     """sup_t |θ − θ_γ|²/d and sup_t |r − r_γ|²/n for every stride, on one Brownian path; t on the coarse grid."""
     data_key, path_key = jax.random.split(key)
-    trial, start = build(problem, GaussianEntries(), dim, samples, 1, data_key)
+    trial, start = build(problem, GaussianEntries(), dim, samples, 1, data_key, problem.data.at(dim))
     data, fine = trial.data, t_max / steps
     delta = samples / dim
 
