@@ -30,11 +30,11 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-EARLIER = "bfa057a"
+EARLIER = "5a14710"
 VARIABLES = ("train_loss", "train_error", "test_error", "overlap", "norm")
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Times of comparison, as shares of t_max."""
-OPTIONS: dict[str, dict[str, Any]] = {"old": {"extrapolate": True, "dtype": "float32"}, "new": {}}
+OPTIONS: dict[str, dict[str, Any]] = {"old": {}, "new": {}}
 """Keyword arguments of `sl.solve` beside t_max, dt, samples and seed."""
 COLOURS = {"old": "tab:orange", "new": "tab:blue"}
 FIRST_REFERENCE_SEED = 1000
