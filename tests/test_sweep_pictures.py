@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import LogNorm
 from problems import square
 
@@ -43,7 +44,7 @@ def diagram():
 
 
 def mesh_of(ax):
-    (mesh,) = (c for c in ax.collections if type(c).__name__ == "QuadMesh")
+    (mesh,) = (c for c in ax.collections if isinstance(c, QuadMesh))
     return mesh
 
 
@@ -53,7 +54,8 @@ def words_of(ax):
 
 
 def marks(ax):
-    return {line.get_label(): line.get_xydata() for line in ax.get_lines() if not line.get_label().startswith("_")}
+    lines = (line for line in ax.get_lines() if not line.get_label().startswith("_"))
+    return {line.get_label(): np.asarray(line.get_xydata()) for line in lines}
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,7 @@ def marks(ax):
 def test_cells_are_the_values(diagram, time, index, words):
     ax = sl.plot.phase_diagram(diagram, "test_error", time=time)
     shown = mesh_of(ax).get_array()
+    assert isinstance(shown, np.ma.MaskedArray)
     expected = diagram["test_error"].isel(time=index).values.T
     np.testing.assert_array_equal(shown.mask, np.isnan(expected))
     np.testing.assert_allclose(shown.filled(0), np.nan_to_num(expected))
@@ -70,7 +73,7 @@ def test_cells_are_the_values(diagram, time, index, words):
     assert ax.get_xlabel() == "samples per dimension  $\\delta = n/d$"
     assert ax.get_ylabel() == "temperature  $\\tau = \\eta/B$"
     # the cell of a point holds the point
-    edges = mesh_of(ax).get_coordinates()[0, :, 0]
+    edges = np.asarray(mesh_of(ax).get_coordinates())[0, :, 0]
     assert np.all((edges[:-1] < RATIOS) & (edges[1:] > RATIOS))
 
 
@@ -141,7 +144,7 @@ def test_line_and_band_lie_on_the_diagram(diagram):
         np.testing.assert_allclose(ratio, RATIOS)
         np.testing.assert_allclose(tau, line["temperature"])
         (band,) = (c for c in ax.collections if type(c).__name__ == "FillBetweenPolyCollection")
-        corners = band.get_paths()[0].vertices[:, 1 if x == "sample_ratio" else 0]
+        corners = np.asarray(band.get_paths()[0].vertices)[:, 1 if x == "sample_ratio" else 0]
         assert corners.max() == pytest.approx((line["temperature"].values + bars).max())
         assert corners.min() == pytest.approx((line["temperature"].values - bars).min())
     ax = sl.plot.critical_line(line)
@@ -160,7 +163,7 @@ def test_scattered_points_are_joined_to_triangles():
         {"sample_ratio": ("point", points[:, 0], {"scale": "log"}), "temperature": ("point", points[:, 1])},
     )
     mesh = mesh_of(sl.plot.phase_diagram(dataset, "test_error"))
-    edges = mesh.get_coordinates()
+    edges = np.asarray(mesh.get_coordinates())
     x, y = (
         np.exp(np.log(edges[0, :, 0])[:-1] + np.diff(np.log(edges[0, :, 0])) / 2),
         (edges[1:, 0, 1] + edges[:-1, 0, 1]) / 2,

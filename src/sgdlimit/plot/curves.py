@@ -24,7 +24,7 @@ from .legends import (
     place,
 )
 from .looks import Look, looks, setting
-from .panels import Given, panels
+from .panels import Same, panels
 from .scales import few
 
 CROSS = {"ms": 5, "mew": 1.2, "zorder": 4}
@@ -50,14 +50,14 @@ def _variables(results: Sequence[Result], wanted: str | Sequence[str] | None) ->
 def learning_curves(
     *results: Result,
     variables: str | Sequence[str] | None = None,
-    axes: Given | None = None,
+    axes: Same | None = None,
     labels: Sequence[str] | None = None,
     x: str = "time",
     dim: int | None = None,
     batch_size: int | None = None,
     log_time: bool = False,
     log_value: bool = False,
-) -> Given:
+) -> Same:
     """Draw variables of theories and runs against time, epochs or steps.
 
     Runs: solid mean over trials with a band of one standard deviation of the runs. Theories: dotted for the SGF law,

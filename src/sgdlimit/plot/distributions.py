@@ -10,7 +10,7 @@ from ..errors import instance, reject, whole
 from ..results import Result, Runs, Solution
 from .legends import place
 from .looks import COLOURS, run_size
-from .panels import Given, panels
+from .panels import Same, panels
 
 SYMBOLS = {"theta": "\\theta", "r": "r"}
 MEANINGS = {"theta": "weight", "r": "pre-activation"}
@@ -23,9 +23,9 @@ def distributions(
     *,
     snapshots: ArrayLike | None = None,
     unit: int = 0,
-    axes: Given | None = None,
+    axes: Same | None = None,
     bins: int | Sequence[float] | np.ndarray = 60,
-) -> Given:
+) -> Same:
     """Draw the law of θ ("theta") or of r on the training samples ("r"), one axes a snapshot; bins are shared.
 
     Filled: all coordinates of all trials of the runs. Line: the draws of the solution, in the same bins. Both are

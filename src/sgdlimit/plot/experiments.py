@@ -15,7 +15,7 @@ from ..verification import Scaling, Verification
 from .curves import learning_curves
 from .legends import BARS, OF_RUNS, OF_THEORY, UNRELIABLE, Handle, band_handle, doubt_handle, place
 from .looks import COLOURS, FLOW, INKS, MARKERS, STYLES
-from .panels import Given, panels, single
+from .panels import Same, panels, single
 
 PAGE = (3.375, 2.8)
 """Inches of a panel of the paper's figure: two of them are as wide as a text page."""
@@ -26,7 +26,7 @@ LINES = (":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), "--", "-")
 SCALES = {"d": "dimension $d$", "γ": "time step $\\gamma$"}
 
 
-def paper_figure(result: PaperFigure, axes: Given | None = None) -> Given:
+def paper_figure(result: PaperFigure, axes: Same | None = None) -> Same:
     """Draw the result of `sgdlimit.figures.paper_figure`: errors of SGD, both laws on top. Returns the two axes."""
     with plt.rc_context({"font.size": 8}):
         given, (left, right) = panels(axes, 2, "errors", *PAGE)

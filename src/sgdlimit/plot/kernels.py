@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from ..errors import instance, reject
 from ..results import Solution
-from .panels import Given, panels
+from .panels import Same, panels
 
 SYMBOLS = {"C_theta": "C_\\theta", "R_theta": "R_\\theta", "R_ell": "R_\\ell"}
 RESPONSES = ("R_theta", "R_ell")
@@ -24,9 +24,9 @@ def kernels(
     solution: Solution,
     names: str | Sequence[str] = ("C_theta", "R_theta", "R_ell"),
     *,
-    axes: Given | None = None,
+    axes: Same | None = None,
     entry: tuple[int, int] = (0, 0),
-) -> Given:
+) -> Same:
     """Draw two-time kernels K(t, t') of a solution side by side, t against t', one axes and one colour bar each.
 
     Responses are drawn for t ≥ t' only. Where a kernel changes sign its colours diverge from zero, otherwise they are

@@ -1,7 +1,7 @@
 """The axes that a picture is drawn on, the user's or new ones, and how names stand on them."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,7 +10,14 @@ from matplotlib.axes import Axes
 from ..errors import reject
 
 Given = Axes | Sequence[Axes] | np.ndarray
-"""One or several axes, as a user may give them and gets them back."""
+"""One or several axes, as a user may give them."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # a default for a type needs Python 3.13 elsewhere
+
+    Same = TypeVar("Same", bound=Given, default=np.ndarray)
+else:
+    Same = Given
+"""The axes that a user gave and gets back; an array of new ones where none were given."""
 NAMES = {
     "time": ("time", "t = \\eta k / d"),
     "best_time": ("best time to stop", "t"),
@@ -28,14 +35,14 @@ NAMES = {
 """Words and symbol by the last part of a name."""
 
 
-def panels(axes: Given | None, count: int, what: str, width: float, height: float) -> tuple[Given, list[Axes]]:
+def panels(axes: Same | None, count: int, what: str, width: float, height: float) -> tuple[Same, list[Axes]]:
     """The axes to return and the same as a list: the user's, or a new row of `count` (inches each).
 
     Their frames lose the upper and the right side.
     """
     if axes is None:
         size = (width * count, height)
-        axes = cast("np.ndarray", plt.subplots(1, count, figsize=size, squeeze=False, layout="constrained")[1][0])
+        axes = cast("Same", plt.subplots(1, count, figsize=size, squeeze=False, layout="constrained")[1][0])
     flat = np.ravel(np.asarray(axes, dtype=object)).tolist()
     if len(flat) != count:
         raise reject("axes", f"{len(flat)} axes", f"give one for each of the {count} {what}")
