@@ -12,7 +12,8 @@ from sgdlimit.dmft import planning
 from sgdlimit.dmft.assemble import assemble
 from sgdlimit.dmft.memory import Moments
 from sgdlimit.dmft.noise import draw
-from sgdlimit.dmft.response import Local, Path, Regression, forces, regress
+from sgdlimit.dmft.response import Local, Path, Regression, of_samples, regress
+from sgdlimit.problem import fields
 
 KEPT = Moments((0.2, 1.0, 5.0))
 FOUND = 3e-4
@@ -51,7 +52,7 @@ def one_step(problem, samples, seed, towards, past, force=None):
     normals = np.random.default_rng(seed).standard_normal((len(past), samples))
     everything = jnp.asarray(past @ normals) + jnp.asarray(towards)[:, None] * start.r_star[0]
     W, w = everything[: n * m].reshape(n, m, samples), everything[n * m :]
-    ell = forces(problem, 0.0, w, start) if force is None else force(w, W, start)
+    ell = of_samples(fields.force, problem, 0.0, w, start) if force is None else force(w, W, start)
     here = Local(w, w, jnp.zeros_like(w), ell, ell, jnp.ones(samples), None)
     path = Path(W, jnp.einsum("nas,mbs->namb", W, W) / samples, jnp.einsum("nas,bs->nab", W, start.basis) / samples)
     answer, after = Regression().step(system, step, start, path, None, here)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @cache
 def keep_programs() -> None:
-    """Once a process: tell jax where to keep programs, unless the user has; silent where nothing can be written.
+    """Tell jax, once in a process, where to keep programs, unless the user has; silent where nothing can be written.
 
     `SGDLIMIT_CACHE` names another folder, or is empty for none.
     """

@@ -15,13 +15,14 @@ import jax
 import numpy as np
 
 from ._fingerprint import Same, Snapshot, holds_function
+from ._types import Tree
 from .errors import reject
 
 Cls = TypeVar("Cls", bound=type)
 
 
 def static(**kwargs: Any) -> Any:
-    """Declare a dataclass field as structure (hashable, compared at compile time)."""
+    """Return a dataclass field that is structure: hashable, and compared when a program is compiled."""
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
@@ -32,15 +33,15 @@ def settle(obj: Any, **values: Any) -> None:
 
 
 def tree(cls: Cls) -> Cls:
-    """Register a frozen dataclass as a jax pytree."""
+    """Register a frozen dataclass as a tree that jax looks into, and return it."""
     fields = dataclasses.fields(cls)
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
     structure = tuple(f.name for f in fields if f.metadata.get("static"))
 
-    def flatten(obj: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def flatten(obj: Any) -> tuple[tuple[Tree, ...], tuple[Hashable, ...]]:
         return tuple(getattr(obj, n) for n in leaves), tuple(_seal(getattr(obj, n)) for n in structure)
 
-    def unflatten(meta: tuple[Any, ...], data: tuple[Any, ...]) -> Any:
+    def unflatten(meta: tuple[Hashable, ...], data: tuple[Tree, ...]) -> Any:
         obj = object.__new__(cls)
         settle(obj, **dict(zip(structure + leaves, (*map(_unseal, meta), *data), strict=True)))
         return obj
@@ -59,7 +60,7 @@ BY_VALUE = ("copy", "cloudpickle", "dill")
 """Modules that copy a function itself, not its name."""
 
 
-def _refuse_nameless(argument: str, value: Any) -> None:
+def _refuse_nameless(argument: str, value: object) -> None:
     """Refuse to pickle a function that cannot be imported by its name, unless it is copied by value."""
     if isinstance(value, types.FunctionType) and _importable(value) is not value:
         frame = sys._getframe()
@@ -86,19 +87,19 @@ def _unseal(value: Any) -> Any:
     return value.value if type(value) is Snapshot else value
 
 
-def values_of(tree: Any) -> Hashable:
-    """Everything in a tree of numbers and arrays on the host, as a key."""
+def values_of(tree: Tree) -> Hashable:
+    """Return a key that is equal for trees of numbers and arrays with the same structure and the same values."""
     leaves, structure = jax.tree.flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]
     return structure, tuple((array.shape, array.dtype.str, array.tobytes()) for array in arrays)
 
 
-def shapes_of(tree: Any) -> Hashable:
-    """Structure, shapes and types of a tree, as a key: what of equal shapes can be done in one program."""
+def shapes_of(tree: Tree) -> Hashable:
+    """Return a key that is equal for trees of equal structure, shapes and types, which one program can serve."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
 
 
-def identity_of(tree: Any) -> Hashable:
-    """The very arrays of a tree, as a key."""
+def identity_of(tree: Tree) -> Hashable:
+    """Return a key that is equal for trees that hold the very same arrays."""
     return tuple(Same(leaf) for leaf in jax.tree.leaves(tree))

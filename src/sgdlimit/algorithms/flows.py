@@ -124,7 +124,7 @@ class SGF(Weighted):
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ + sqrt(τδγ) N(0, 1)."""
         noise = normal(key, state.shape)
-        return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * noise
+        return state, jnp.sqrt(self.variance(t, dt, sample_ratio)) * noise + dt
 
     def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """τδγ, with τ at the middle of the interval."""

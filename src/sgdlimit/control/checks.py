@@ -1,10 +1,11 @@
 """What must hold before work begins: steps, samples, values that do not jump."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from .._types import Array, Host
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..dmft.planning import STRIDES
@@ -33,8 +34,8 @@ class Pace(NamedTuple):
 
 
 def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
-    """Refuse a loss or a penalty whose value jumps or whose gradient is not finite, and measure the curvature at the
-    start, schedule included.
+    """Return how fast the data can pull, by the curvature at the start, schedule included; refuse a loss or a penalty
+    whose value jumps or whose gradient is not finite.
 
     Gradients may jump: the theory and SGD see the gradient alone, which says nothing of a jump of the value.
     """
@@ -77,7 +78,7 @@ def refuse_kinks(problem: Problem, t_max: float, name: str, arguments: tuple[str
                 raise reject(argument, f"a gradient that jumps, near {_place(jump, jump.size)}", why)
 
 
-def _place(jump: Jump, by: Any) -> str:
+def _place(jump: Jump, by: Array | Host) -> str:
     return f"{float(jump.place[np.argmax(by)]):.4g}"
 
 
@@ -93,7 +94,7 @@ def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:
         raise reject("dt", f"{largest:.4g}", why)
 
 
-def check_choices(problem: Problem, algorithm: Algorithm, extrapolate: Any, kernels: Any) -> None:
+def check_choices(problem: Problem, algorithm: Algorithm, extrapolate: object, kernels: object) -> None:
     """Refuse what is no problem or algorithm, and combinations that have no meaning."""
     require(problem, algorithm)
     flag("kernels", kernels)

@@ -52,11 +52,11 @@ class Stage:
 
     @property
     def steps(self) -> planning.Steps:
-        """Of the finest grid."""
+        """Steps of the finest grid."""
         return self.question.steps(self.effort.halvings)
 
     def strides(self, steps: planning.Steps) -> tuple[int, ...]:
-        """Fine steps to a step of each grid, from fine to coarse."""
+        """Return how many fine steps make a step of each grid, from fine to coarse."""
         ask = self.question
         return planning.strides(ask.algorithm, float(np.max(np.diff(steps.times))), ask.pace.limit)
 
@@ -78,23 +78,24 @@ class Grids(NamedTuple):
         return memory.shifted(own) if isinstance(own, Moments) else None
 
     def level(self, stride: int) -> Level:
-        """One grid as it is marched."""
+        """Return the grid of this stride as it is marched."""
         algorithm = self.system.algorithm
         return planning.level(self.steps.times, stride, self.system.memory, self.system.dtype, algorithm.discrete)
 
     def work(self, stride: int, turn: int, others: Memory | None = None, keep: tuple[int, ...] = ()) -> Work:
-        """All replicas once on one grid."""
+        """Return the work of marching all replicas once on one grid."""
         ask = self.question
         drawn = ask.wish.draws or not ask.linear
         return Work(self.system, self.steps.times, stride, ask.seed, range(ask.replicas), turn, others, keep, drawn)
 
     def asked(self, works: list[Work]) -> Wanted:
-        """In this order, before the deadline."""
+        """Return what is wanted: these works in this order, before the deadline."""
         return Wanted(works, self.question.place, self.deadline)
 
 
 def climbed(stage: Stage) -> Talk[Marched]:
-    """With the first memory whose projection error is small, or the one before it where more functions do not help.
+    """Return what was marched with the first memory whose projection error is small, or with the one before it where
+    more functions do not help.
 
     More functions are closer to each other, and a regression on them has more noise of its own.
     """

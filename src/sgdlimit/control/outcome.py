@@ -2,7 +2,6 @@
 
 import time as clock
 import warnings
-from typing import Any
 
 import numpy as np
 
@@ -23,8 +22,8 @@ LEVEL = 4
 """Of warnings: the function that warns, two on the way, and who called the public one."""
 
 
-def finished(ask: Question, outcome: Outcome, begin: float, method: str, **further: Any) -> Solution:
-    """What was found, judged, with where it comes from; `further` options beside those that all have."""
+def finished(ask: Question, outcome: Outcome, begin: float, method: str, **further: object) -> Solution:
+    """Return what was found, judged, with where it comes from; `further` options beside those that all have."""
     reached, status, message = outcome.reached, outcome.status, outcome.message
     found, labelled = reached.found, reached.labelled
     drawn_variables, drawn_coords = draws(found)
@@ -69,7 +68,7 @@ def finished(ask: Question, outcome: Outcome, begin: float, method: str, **furth
 
 
 def checked(ask: Question, reached: Reached) -> Quality:
-    """What the curves tell, and what the marches do."""
+    """Return all checks of a solution: what its curves tell, and what its marches do."""
     found, labelled = reached.found, reached.labelled
     solution = Solution(labelled.variables, labelled.coords)
     curves = {
@@ -98,16 +97,16 @@ def _stated(ask: Question, found: Marched) -> list[Check]:
     return [Check.most("second moment of z", abs(drawn / law.second_moment - 1), ERROR, words)]
 
 
-def diagnose(found: Marched) -> dict[str, Any]:
-    """What was met on the way, over all replicas."""
-    out: dict[str, Any] = {}
+def diagnose(found: Marched) -> dict[str, float | None]:
+    """Return what was met on the way, over all replicas, by name."""
+    out: dict[str, float | None] = {}
     if found.projection is not None and found.projection["norm"].size:
         size = np.max(np.abs(found.records[-1].values["norm"]), initial=1e-30)
         out["projection"] = _number(np.max(found.projection["norm"], initial=0.0) / size)
     return out
 
 
-def _number(value: Any) -> float | None:
+def _number(value: float) -> float | None:
     """A number that a file can hold; None after a divergence."""
     return float(value) if np.isfinite(value) else None
 

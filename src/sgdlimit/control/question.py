@@ -1,14 +1,17 @@
 """`Question`: what is asked for, every argument checked before any work begins."""
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import jax
+from numpy.typing import ArrayLike
 
 from .. import grid
 from .._fingerprint import digest
+from .._types import Scalar
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share
 from ..dmft import memory, planning
@@ -36,10 +39,8 @@ MOST_FUNCTIONS = 64
 FEWEST = 256
 """Samples of one march at least: its averages are what everything else feeds on."""
 
-Averages = Mapping[str, Callable[..., Any]]
+Averages = Mapping[str, Callable[..., Scalar]]
 """Functions of the user's by name, to be averaged."""
-Named = tuple[tuple[str, Callable[..., Any]], ...]
-"""The same, checked."""
 
 
 class Given(TypedDict, total=False):
@@ -47,7 +48,7 @@ class Given(TypedDict, total=False):
 
     tol: float | None
     variables: str | Sequence[str] | None
-    times: Any
+    times: ArrayLike | None
     dt: float | None
     samples: int | None
     replicas: int
@@ -55,10 +56,10 @@ class Given(TypedDict, total=False):
     seed: int
     max_seconds: float | None
     max_bytes: float | None
-    checkpoint: Any
+    checkpoint: str | os.PathLike[str] | None
     extrapolate: bool | None
     kernels: bool
-    snapshots: Any
+    snapshots: ArrayLike | None
     metrics: Averages | None
     weight_metrics: Averages | None
     test_data: DataLaw | None
@@ -77,10 +78,14 @@ class Numbers(NamedTuple):
 
 
 def numbers(
-    tol: Any = None, dt: Any = None, samples: Any = None, replicas: Any = 16, max_seconds: Any = None,
-    max_bytes: Any = None,
-) -> Numbers:  # fmt: skip
-    """Checked; no bound on time or memory is infinity."""
+    tol: float | None = None,
+    dt: float | None = None,
+    samples: int | None = None,
+    replicas: int = 16,
+    max_seconds: float | None = None,
+    max_bytes: float | None = None,
+) -> Numbers:
+    """Return the numbers of a call, checked; where no bound on time or memory is named, it is infinity."""
     if tol is not None:
         tol = real("tol", tol, least=1e-5, most=0.5, why="it must be a relative error between 1e-5 and 0.5")
     if samples is not None:
@@ -101,12 +106,12 @@ class Times(NamedTuple):
     """When to record and how long steps may be, as the user says."""
 
     t_max: float | None
-    record: Any
+    record: ArrayLike | None
     dt: float | None
 
     @property
     def last(self) -> float:
-        """The end of the march."""
+        """The time at which the march ends."""
         return float(grid.resolve(self.t_max, self.record)[-1])
 
 
@@ -114,9 +119,9 @@ class Wish(NamedTuple):
     """What shall be recorded beside the usual curves."""
 
     kernels: bool
-    snapshots: Any
-    metrics: Named
-    weight_metrics: Named
+    snapshots: ArrayLike | None
+    metrics: own.Named
+    weight_metrics: own.Named
     tested: Table | None
     """Groups of the fresh samples of a test, where their law is another."""
 
@@ -172,7 +177,7 @@ class Question:
     """Curves whose averages do not settle under the noise."""
 
     def steps(self, halvings: int) -> planning.Steps:
-        """Of the finest grid, halved so often."""
+        """Return the steps of the finest grid, halved so often."""
         gentle, aligned = self.extrapolate and not self.wish.kernels, self.wish.kernels
         steps = planning.steps(
             self.algorithm, *self.times, self.pace.limit / PART, aligned, halvings, gentle, self.pace.moving
@@ -182,7 +187,7 @@ class Question:
         return steps
 
     def memories(self, steps: planning.Steps) -> list[Memory]:
-        """What is tried in turn: functions, twice as many, four times as many; or what the user fixes.
+        """Return the memories to try in turn: functions, twice as many, four times as many; or what the user fixes.
 
         The first steps decide, however often they are halved: programs serve all stages.
         """
@@ -195,7 +200,7 @@ class Question:
         return [few, more, memory.denser(more)]
 
     def system(self, count: int, steps: planning.Steps, kept: Memory) -> System:
-        """One march of so many samples."""
+        """Return the system of a march of so many samples."""
         check_draws(self.algorithm, self.problem, count, steps.times)
         self._check_rare(count)
         return assemble(
@@ -219,7 +224,7 @@ class Question:
 
 
 def in_each(samples: int, replicas: int) -> int:
-    """Of so many samples, those of one replica: a power of two."""
+    """Return how many of so many samples one replica has: a power of two."""
     return 2 ** (max(-(-samples // replicas), FEWEST) - 1).bit_length()
 
 
@@ -238,8 +243,11 @@ def asked(
     name: str = "kernels=True",
     shared: Shared | None = None,
 ) -> Question:
-    """Every argument checked before any work. A reference has a name and a `response` of its own, and keeps all of the
-    past; values that other solutions use too are in `shared`."""
+    """Return the question, every argument checked before any work begins.
+
+    A reference has a name and a `response` of its own, and keeps all of the past; values that other solutions use too
+    are in `shared`.
+    """
     kernels, given = given.get("kernels", False), Given(**given)
     check_choices(problem, algorithm, given.get("extrapolate"), kernels)
     times = Times(t_max, given.get("times"), given.get("dt"))
@@ -279,7 +287,7 @@ def _owner(
     """Who the work in a checkpoint belongs to."""
     if given.get("checkpoint") is None:
         return {}
-    who: dict[str, Any] = {word: given.get(word) for word in SHARED_BY_CHECKPOINT}
+    who: dict[str, object] = {word: given.get(word) for word in SHARED_BY_CHECKPOINT}
     who["kernels"] = wish.kernels
     who |= {"t_max": t_max, "replicas": replicas, "metrics": digest((wish.metrics, wish.weight_metrics))}
     who["number of devices"] = len(jax.devices())  # replicas are spread over them
@@ -295,7 +303,7 @@ def _fewest(problem: Problem, rare: Rare, tol: float, heavy: tuple[str, ...], dr
     return max(found)
 
 
-def _judged(problem: Problem, names: Any, wish: Wish) -> tuple[str, ...]:
+def _judged(problem: Problem, names: str | Sequence[str] | None, wish: Wish) -> tuple[str, ...]:
     """Curves that must meet the tolerance."""
     absent = ("overlap",) * (not problem.k) + ("intercept",) * (not problem.bias)
     usual = [name for name in COMPARABLE if name not in absent]

@@ -74,15 +74,15 @@ class Source(Protocol):
     """Of the error that is allowed."""
 
     def error(self, curve: Curve) -> np.ndarray | None:
-        """At every time; None where it cannot be told."""
+        """Return the error at every time; None where it cannot be told."""
         ...
 
     def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """The part of it that its remedy would take away."""
+        """Return the part of the error that its remedy would take away."""
         ...
 
     def remedy(self, draft: Draft, review: Review) -> Draft:
-        """What the next stage must do for it, beside what the draft says already."""
+        """Return what the next stage must do for it, beside what the draft says already."""
         ...
 
 
@@ -93,15 +93,16 @@ class TimeStep:
     name, beside, words, share = "step", "step_error", "time step", 0.5
 
     def error(self, curve: Curve) -> np.ndarray:
-        """What is left after extrapolation."""
+        """Return what extrapolation leaves of the steps' error."""
         return errors.step(curve)
 
     def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """What its own noise could not make: the rest falls with more samples."""
+        """Return what its own noise could not make: the rest falls with more samples."""
         return errors.step_beyond_noise(curve, error)
 
     def remedy(self, draft: Draft, review: Review) -> Draft:
-        """Each halving takes at least a quarter of what is left of two orders; at a few times the goal one will do."""
+        """Return the draft with more halvings: each takes at least a quarter of what is left of two orders, so that at
+        a few times the goal one will do."""
         size, goal = review.sizes[self.name], review.goal
         if size > goal and (not review.free_steps or draft.halvings == HALVINGS):
             others = math.hypot(review.sizes[MonteCarlo.name], review.sizes[FiniteSamples.name])
@@ -119,15 +120,15 @@ class FiniteSamples:
     name, beside, words, share = "bias", "bias_error", "finite samples", 0.4
 
     def error(self, curve: Curve) -> np.ndarray:
-        """A bias, which no spread tells."""
+        """Return the bias of marches of finite size, which no spread tells."""
         return errors.bias(curve)
 
     def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """All of it."""
+        """Return all of the error."""
         return error
 
     def remedy(self, draft: Draft, review: Review) -> Draft:
-        """It falls as 1/M."""
+        """Return the draft with larger marches: the bias falls as 1/M."""
         size, allowed = review.sizes[self.name], self.share * review.goal
         if not review.free_samples or size <= allowed:
             return draft
@@ -144,19 +145,20 @@ class Memory:
     name, beside, words, share = "projection", "projection_error", "memory", 0.5
 
     def error(self, curve: Curve) -> np.ndarray | None:
-        """The distance between two sets of functions."""
+        """Return the distance between two sets of functions."""
         return errors.projection(curve)
 
     def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """All of it."""
+        """Return all of the error."""
         return error
 
     def remedy(self, draft: Draft, review: Review) -> Draft:
-        """Nothing that another stage could do better."""
+        """Return the draft as it is: another stage could do nothing better."""
         return draft
 
     def excess(self, found: Marched, goal: float) -> float:
-        """The largest error over what counts as small: its share of what is allowed, or the Monte Carlo error."""
+        """Return the largest error over what counts as small: its share of what is allowed, or the noise of Monte
+        Carlo."""
         assert found.projection is not None
         most = 0.0
         for name in JUDGED:
@@ -175,15 +177,15 @@ class MonteCarlo:
     name, beside, words, share = "monte_carlo", "stderr", "Monte Carlo", 1.0
 
     def error(self, curve: Curve) -> np.ndarray:
-        """The standard error over replicas."""
+        """Return the standard error over replicas."""
         return errors.monte_carlo(curve)
 
     def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """All of it."""
+        """Return all of the error."""
         return error
 
     def remedy(self, draft: Draft, review: Review) -> Draft:
-        """Its square falls as 1/M."""
+        """Return the draft with more samples: the square of the error falls as 1/M."""
         if not review.free_samples:
             return draft
         goal = review.goal
@@ -199,7 +201,7 @@ SOURCES: tuple[Source, ...] = (MonteCarlo(), TimeStep(), MEMORY, FiniteSamples()
 
 
 def remedied(review: Review) -> Draft:
-    """What all sources together ask for; what was done where nothing more can be."""
+    """Return what all sources together ask for; what was done where nothing more can be."""
     draft = review.draft
     for source in SOURCES:
         draft = source.remedy(draft, review)

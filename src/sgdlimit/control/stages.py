@@ -54,16 +54,16 @@ class Reached(NamedTuple):
 
     @property
     def effort(self) -> Effort:
-        """What it did."""
+        """What this stage did."""
         return self.stage.effort
 
     def worst(self, part: str = "total") -> float:
-        """The largest error, relative, of the curves that must meet the tolerance: in all, or from one source."""
+        """Return the largest relative error of the curves that must meet the tolerance: in all, or from one source."""
         errors = [split for name, split in self.labelled.errors.items() if name in self.stage.question.goal.variables]
         return max((split.total if part == "total" else split.parts[part] for split in errors), default=0.0)
 
     def asks(self, part: str) -> float:
-        """The same of what a source's remedy could take away."""
+        """Return the largest part of these errors that the remedy of one source could take away."""
         errors = [split for name, split in self.labelled.errors.items() if name in self.stage.question.goal.variables]
         return max((split.asks[part] for split in errors), default=0.0)
 
@@ -104,7 +104,7 @@ class Forecast:
 
 
 def foresee(ask: Question) -> Talk[Forecast]:
-    """The first stage, and what it asks for."""
+    """Return what the first stage, once it is done, says that a solution will take."""
     reached = yield from one_stage(Stage(ask, first_effort(ask)))
     tol, done, found = ask.goal.tol, reached.effort, reached.found
     error = WITHIN * reached.worst()
@@ -119,7 +119,7 @@ def foresee(ask: Question) -> Talk[Forecast]:
 
 
 def first_effort(ask: Question) -> Effort:
-    """As the user says, or a small one."""
+    """Return what the first stage does: as the user says, or little."""
     width = ask.problem.width
     wanted = ask.samples or DEFAULT_SAMPLES * width
     each, least = in_each(wanted, ask.replicas), min(in_each(ask.fewest[0], 1), LARGEST_MARCH)
@@ -139,7 +139,8 @@ def first_effort(ask: Question) -> Effort:
 
 
 def solve(ask: Question) -> Talk[Outcome]:
-    """Stage by stage, until the tolerance is met, cannot be met, time is up, or somebody presses Ctrl-C."""
+    """Return the last stage and how it ended: the tolerance is met, or cannot be met, time is up, or somebody presses
+    Ctrl-C."""
     begin, compiling = clock.perf_counter(), 0.0
     effort, best = first_effort(ask), None
     for turn in range(1, STAGES + 1):
@@ -180,7 +181,7 @@ def solve(ask: Question) -> Talk[Outcome]:
 
 
 def one_stage(stage: Stage) -> Talk[Reached]:
-    """All marches of one stage, and what they tell."""
+    """Return what all marches of one stage found, with the errors of every curve."""
     begin, ask = clock.perf_counter(), stage.question
     found = yield from climbed(stage)
     labelled = label(found, SOURCES, ask.extrapolate, ask.place.shared)
@@ -188,7 +189,7 @@ def one_stage(stage: Stage) -> Talk[Reached]:
 
 
 def next_effort(ask: Question, reached: Reached) -> Effort:
-    """What the errors of a stage ask for; the same again where nothing more can be done."""
+    """Return what the errors of a stage ask for; the same again where nothing more can be done."""
     done, found = reached.effort, reached.found
     review = Review(
         Draft(done.halvings, done.each, done.each * done.repeats),
@@ -235,7 +236,7 @@ def _large(ask: Question, samples: float) -> int:
 
 
 def seconds_of(effort: Effort, reached: Reached) -> float:
-    """What a stage will take, from what the one before it took."""
+    """Return the seconds that a stage will take, from what the one before it took."""
     return reached.seconds * _size(effort, reached) / _size(reached.effort, reached)
 
 
@@ -264,7 +265,7 @@ def _within(effort: Effort, reached: Reached, left: float) -> Effort | None:
 
 
 def told(ask: Question, reached: Reached, status: str, limit: str = "") -> tuple[str, str]:
-    """Status and message: which curve misses the tolerance, by how much, and what would help."""
+    """Return status and message: which curve misses the tolerance, by how much, and what would help."""
     if status == "tolerance missed" and not ask.goal.promised:
         return "complete", ""
     name = max(

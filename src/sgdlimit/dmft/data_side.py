@@ -5,17 +5,18 @@ r_i = w_i − (1/δ) Σ_{j<i} R_w(i,j) F_j with F_j = Z_j ℓ_j (`eq:dmft_disc_r
 data. Averages carry the mean of Z_i given the past, over γ_i, so that they hold for correlated increments.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from ..problem import observables
+from .._types import Array, Tree
+from ..problem import fields, observables
 from ..problem.shift import Push, push
 from ..results.metrics import CONTROL, SOFT
 from . import noise
-from .response import Local, forces
-from .samples import moments
+from .response import Local, of_samples
+from .samples import each, moments
 from .system import Start, Step, System
 
 FIRST = 2**31 - 1
@@ -25,41 +26,38 @@ FIRST = 2**31 - 1
 class DataState(NamedTuple):
     """The past of M samples."""
 
-    forces: Any
+    forces: Array
     """Moments of F_j, (n, m, M)."""
-    response: Any
-    increments: Any
+    response: Tree
+    """What the response keeps of it."""
+    increments: Tree
+    """What the algorithm keeps of it."""
 
 
 class Averages(NamedTuple):
     """What the weights need from step i."""
 
-    gamma: Any
+    gamma: Array
     """Γ_i, (m, m)."""
-    response: Any
+    response: Array
     """κ: coefficients of 𝓡(i, ·), (n, m, m)."""
-    with_basis: Any
+    with_basis: Array
     """E[ℓ_i · coordinates of (w_0, w*)], (m, m+k)."""
-    force: Any
+    force: Array
     """F_i, (m, M): what the noise of the weights is mixed from."""
     push: Push = Push()
     """What moves the means of a mixture and an intercept."""
 
 
-def combine(coefficients: Any, past: Any) -> Any:
-    """Σ_{n,b} coefficients[n, a, b] past[n, b, …]: one plain matrix product, whatever follows."""
+def combine(coefficients: Array, past: Array) -> Array:
+    """Return Σ_{n,b} coefficients[n, a, b] past[n, b, …]: one plain matrix product, whatever follows."""
     n, a, b = coefficients.shape
     rows = coefficients.transpose(1, 0, 2).reshape(a, n * b)
     return (rows @ past.reshape(n * b, -1)).reshape(a, *past.shape[2:])
 
 
-def _each(fn: Any) -> Any:
-    """A function of one sample (r, r*, z), applied along the last axis."""
-    return jax.vmap(fn, in_axes=(-1, -1, 0), out_axes=-1)
-
-
 def init(system: System, start: Start) -> DataState:
-    """No steps yet."""
+    """Return the state of the samples before their first step: they have no past."""
     _, m, _, M = system.shape
     key = jax.random.fold_in(start.key, FIRST)
     return DataState(
@@ -70,14 +68,17 @@ def init(system: System, start: Start) -> DataState:
 
 
 def step(
-    system: System, step: Step, start: Start, state: DataState, rho: Any, w: Any, shift: Any, f: Any
-) -> tuple[DataState, Averages, dict[str, Any]]:
-    """Step i, given R_w(i,·) by its coefficients ρ, w_i, what moves its class, and f = Σ_j R_w(i,j) F_j."""
+    system: System, step: Step, start: Start, state: DataState, rho: Array, w: Array, shift: Array, f: Array
+) -> tuple[DataState, Averages, dict[str, Array]]:
+    """Return the state after step i, averages for the weights, and what is recorded of the samples.
+
+    Given are R_w(i,·) by its coefficients ρ, w_i, what moves its class, and f = Σ_j R_w(i,j) F_j.
+    """
     problem, dtype, (_, m, k, _) = system.problem, system.dtype, system.shape
     delta = jnp.asarray(problem.sample_ratio, dtype)
     r_star, t = start.r_star, step.t
     r = w + shift - f / delta  # eq:dmft_disc_r
-    force = forces(problem, t, r, start)
+    force = of_samples(fields.force, problem, t, r, start)
     increments, Z, expected = noise.increments(system, state.increments, start, step)
     driven = force if expected is None else expected * force
     here = Local(r, w, shift, force, driven, Z, expected)
@@ -91,14 +92,15 @@ def step(
         push=push(problem, start.z, driven),
     )
     chosen = observables.on_samples(problem) | dict(system.metrics)
-    values = {name: _each(fn)(r, r_star, start.z) for name, fn in chosen.items()}
+    values = {name: each(fn)(r, r_star, start.z) for name, fn in chosen.items()}
     seen = {f"train_{name}": jnp.mean(value).astype(jnp.float64) for name, value in values.items()}
     for name, fn in chosen.items():
-        seen[CONTROL.format(name)] = jnp.mean(_each(fn)(w + shift, r_star, start.z)).astype(jnp.float64)
+        seen[CONTROL.format(name)] = jnp.mean(each(fn)(w + shift, r_star, start.z)).astype(jnp.float64)
     if (soft := observables.softened(problem, r, r_star, start.z)) is not None:
         seen[SOFT] = soft.astype(jnp.float64)
     seen["Gamma"] = answer.gamma
     if system.kernels:
+        assert answer.equal is not None
         seen |= {"response": answer.kappa, "equal": answer.equal}
     past = system.memory.push(step.memory, state.forces, F)
     return DataState(past, response, increments), averages, seen

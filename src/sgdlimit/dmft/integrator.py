@@ -9,11 +9,12 @@ combined to a higher one in `extrapolation`.
 
 import abc
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
 
+from .._types import Array, Scalar
 from ..problem import Problem, fields
 
 NEWTON = 5
@@ -29,31 +30,31 @@ WIDER = 8
 class LinearStep(NamedTuple):
     """X_{i+1} = after · (before · X_i − γ pull + ΔU); all (m, m), or one for every particle (m, m, M)."""
 
-    before: Any
-    after: Any
+    before: Array
+    after: Array
 
 
 class Rule(abc.ABC):
     """How a step treats the penalty. Every subclass is final and hashable."""
 
     @abc.abstractmethod
-    def linear(self, problem: Problem, t: Any, dt: Any) -> LinearStep:
-        """For h = Λ_t θ."""
+    def linear(self, problem: Problem, t: Scalar, dt: Scalar) -> LinearStep:
+        """Return the step of everything that is linear in θ, for h = Λ_t θ."""
 
     @abc.abstractmethod
-    def move(self, problem: Problem, t: Any, dt: Any, theta: Any, change: Any) -> tuple[Any, LinearStep]:
-        """Particles (m, M) after −γ pull + ΔU = change, and the linear step of their tangents."""
+    def move(self, problem: Problem, t: Scalar, dt: Scalar, theta: Array, change: Array) -> tuple[Array, LinearStep]:
+        """Return particles (m, M) after −γ pull + ΔU = change, and the linear step of their tangents."""
 
 
-def _slopes(problem: Problem, t: Any, theta: Any) -> Any:
+def _slopes(problem: Problem, t: Scalar, theta: Array) -> Array:
     return jax.vmap(lambda v: fields.drift_theta(problem, t, v), -1, -1)(theta).astype(theta.dtype)
 
 
-def _pulls(problem: Problem, t: Any, theta: Any) -> Any:
+def _pulls(problem: Problem, t: Scalar, theta: Array) -> Array:
     return jax.vmap(lambda v: fields.drift(problem, t, v), -1, -1)(theta).astype(theta.dtype)
 
 
-def _inverse(matrices: Any) -> Any:
+def _inverse(matrices: Array) -> Array:
     """Of small matrices (m, m, …)."""
     if matrices.shape[0] == 1:
         return 1.0 / matrices
@@ -65,13 +66,13 @@ def _inverse(matrices: Any) -> Any:
 class Explicit(Rule):
     """The step that a discrete algorithm really takes."""
 
-    def linear(self, problem: Problem, t: Any, dt: Any) -> LinearStep:
-        """1 − γΛ_t, then nothing."""
+    def linear(self, problem: Problem, t: Scalar, dt: Scalar) -> LinearStep:
+        """Return the step that multiplies by 1 − γΛ_t before the change, and by nothing after it."""
         one = jnp.eye(problem.width)
         return LinearStep(one - dt * fields.drift_theta(problem, t, jnp.zeros(problem.width)), one)
 
-    def move(self, problem: Problem, t: Any, dt: Any, theta: Any, change: Any) -> tuple[Any, LinearStep]:
-        """θ − γ h(θ) + change."""
+    def move(self, problem: Problem, t: Scalar, dt: Scalar, theta: Array, change: Array) -> tuple[Array, LinearStep]:
+        """Return θ − γ h(θ) + change of every particle, and 1 − γ∇h, which its tangents are multiplied by."""
         one = jnp.eye(problem.width, dtype=theta.dtype)[:, :, None]
         step = LinearStep(one - dt * _slopes(problem, t, theta), one)
         return theta - dt * _pulls(problem, t, theta) + change, step
@@ -82,15 +83,15 @@ class Explicit(Rule):
 class Implicit(Rule):
     """x + γ h(x) = θ + change, h at the end of the step."""
 
-    def linear(self, problem: Problem, t: Any, dt: Any) -> LinearStep:
-        """Nothing, then (1 + γΛ_{t+γ})⁻¹."""
+    def linear(self, problem: Problem, t: Scalar, dt: Scalar) -> LinearStep:
+        """Return the step that multiplies by nothing before the change, and by (1 + γΛ_{t+γ})⁻¹ after it."""
         one = jnp.eye(problem.width)
         stiff = fields.drift_theta(problem, t + dt, jnp.zeros(problem.width))
         return LinearStep(one, _inverse(one + dt * stiff))
 
-    def move(self, problem: Problem, t: Any, dt: Any, theta: Any, change: Any) -> tuple[Any, LinearStep]:
-        """The proximal step where there is a formula, otherwise Newton from θ; where that has not settled and the
-        penalty may have kinks, a search.
+    def move(self, problem: Problem, t: Scalar, dt: Scalar, theta: Array, change: Array) -> tuple[Array, LinearStep]:
+        """Return x of every particle: by the proximal step where there is a formula, otherwise by Newton from θ; where
+        that has not settled and the penalty may have kinks, by a search.
 
         The slope of tangents is ∂x/∂target: (1 + γ∇h)⁻¹, and 0 at a kink, where x stays.
         """
@@ -98,15 +99,15 @@ class Implicit(Rule):
         target = theta + change
         if problem.penalty.prox is not None:
 
-            def prox(v: Any) -> Any:
+            def prox(v: Array) -> Array:
                 return fields.prox(problem, t + dt, dt, v).astype(theta.dtype)
 
             return jax.vmap(prox, -1, -1)(target), LinearStep(one, jax.vmap(jax.jacfwd(prox), -1, -1)(target))
 
-        def inverse(x: Any) -> Any:
+        def inverse(x: Array) -> Array:
             return _inverse(one + dt * _slopes(problem, t + dt, x))
 
-        def newton(_: Any, x: Any) -> Any:
+        def newton(_: Scalar, x: Array) -> Array:
             miss = x + dt * _pulls(problem, t + dt, x) - target
             return x - jnp.einsum("abs,bs->as", inverse(x), miss)
 
@@ -116,7 +117,7 @@ class Implicit(Rule):
         return _settled(problem, t + dt, dt, x, target)
 
 
-def _settled(problem: Problem, t: Any, dt: Any, x: Any, target: Any) -> tuple[Any, LinearStep]:
+def _settled(problem: Problem, t: Scalar, dt: Scalar, x: Array, target: Array) -> tuple[Array, LinearStep]:
     """x + γh(x) = target from a guess, for penalties that may have kinks; and the linear step of tangents.
 
     Where the guess does not solve it, every unit in turn is bisected. Derivatives come from one more step of Newton.
@@ -124,7 +125,7 @@ def _settled(problem: Problem, t: Any, dt: Any, x: Any, target: Any) -> tuple[An
     m = problem.width
     one = jnp.eye(m, dtype=x.dtype)[:, :, None]
 
-    def settles(x: Any) -> tuple[Any, Any, Any]:
+    def settles(x: Array) -> tuple[Array, Array, Array]:
         """By unit; with the miss and 1 + γ∇h."""
         stiff, miss = one + dt * _slopes(problem, t, x), x + dt * _pulls(problem, t, x) - target
         size = jnp.max(jnp.abs(stiff), axis=1) * (jnp.max(jnp.abs(x), axis=0) + jnp.max(jnp.abs(target), axis=0))
@@ -144,21 +145,21 @@ def _settled(problem: Problem, t: Any, dt: Any, x: Any, target: Any) -> tuple[An
     return x - jnp.einsum("abs,bs->as", after, miss), LinearStep(one, after)
 
 
-def _sweep(problem: Problem, t: Any, dt: Any, x: Any, target: Any) -> Any:
+def _sweep(problem: Problem, t: Scalar, dt: Scalar, x: Array, target: Array) -> Array:
     """Every unit in turn to the root of its own equation, the others held; as it was where no sign changes."""
     bits = jnp.finfo(x.dtype).nmant + WIDER
 
-    def unit(a: Any, x: Any) -> Any:
-        def miss(v: Any) -> Any:
+    def unit(a: Array, x: Array) -> Array:
+        def miss(v: Array) -> Array:
             return v + dt * _pulls(problem, t, x.at[a].set(v))[a] - target[a]
 
         centre, width = target[a], jnp.abs(miss(target[a])) * (1 + 1e-3) + 1e-30
 
-        def widen(_: Any, width: Any) -> Any:
+        def widen(_: Scalar, width: Array) -> Array:
             within = (miss(centre - width) <= 0) & (miss(centre + width) >= 0)
             return jnp.where(within, width, 2 * width)
 
-        def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+        def halve(_: Scalar, ends: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = ends
             middle = (low + high) / 2
             below = miss(middle) < 0

@@ -5,11 +5,13 @@ compiled call; `trace` is the whole march as one function, to be differentiated 
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
+from .._types import Array, Scalar, Tree
 from ..problem import observables
 from ..problem.shift import moved, place
 from ..results.metrics import CONTROL, SOFT
@@ -31,30 +33,31 @@ class State(NamedTuple):
     """One replica after some steps."""
 
     data: DataState
-    weights: Any
-    intercept: Any = None
+    weights: Tree
+    """Of the weight side, whose own it is."""
+    intercept: Array | None = None
     """β, (m,), where the student has one."""
 
 
 def init(system: System, start: Start) -> State:
-    """Before step 0."""
+    """Return the state of one replica before step 0."""
     intercept = jnp.zeros(system.problem.width, jnp.float64) if system.problem.bias else None
     return State(data_side.init(system, start), system.weights.init(system, start), intercept)
 
 
-def _star(system: System, view: View) -> Any:
+def _star(system: System, view: View) -> Array:
     """C_θ^q(i, *), (g, m, k)."""
     return jnp.einsum("gab,gcb->gac", view.along, system.groups.root[:, system.problem.width :])
 
 
-def _shift(system: System, start: Start, state: State, view: View) -> Any:
+def _shift(system: System, start: Start, state: State, view: View) -> Array:
     """What moves the class of every sample: b_c + β, (m, M)."""
     overlap = jnp.einsum("g,gab->ab", system.groups.share, _star(system, view))
     return moved(system.problem, place(system.problem, overlap, state.intercept), start.z, jnp.zeros_like(view.w))
 
 
-def step(system: System, start: Start, state: State, x: Step) -> tuple[State, dict[str, Any]]:
-    """Step i of data and weights, and what is recorded of it."""
+def step(system: System, start: Start, state: State, x: Step) -> tuple[State, dict[str, Array]]:
+    """Return the state after step i of data and weights, and what is recorded of it."""
     groups = system.groups
     view = system.weights.view(system, x, start, state.weights, state.data.forces)
     moves = _shift(system, start, state, view)
@@ -63,6 +66,7 @@ def step(system: System, start: Start, state: State, x: Step) -> tuple[State, di
     intercept, star = state.intercept, _star(system, view)
     if intercept is not None:
         seen["intercept"] = intercept
+        assert averages.push.level is not None
         intercept = intercept - x.dt * averages.push.level
     weight = groups.share * groups.tested
     seen |= {
@@ -83,7 +87,7 @@ def step(system: System, start: Start, state: State, x: Step) -> tuple[State, di
     return State(data, weights, intercept), _declared(system, seen)
 
 
-def _declared(system: System, seen: dict[str, Any]) -> dict[str, Any]:
+def _declared(system: System, seen: dict[str, Array]) -> dict[str, Array]:
     """What a step saw, if it is what `recorded` declares: names and shapes, known when the step is traced."""
     declared = {name: shape for name, (shape, _) in recorded(system).items()}
     found = {name: jnp.shape(part) for name, part in seen.items()}
@@ -93,15 +97,15 @@ def _declared(system: System, seen: dict[str, Any]) -> dict[str, Any]:
     return seen
 
 
-def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Shapes and types of what a step records; known without tracing it."""
+def recorded(system: System) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
+    """Return shapes and types of what a step records, by name; known without tracing it."""
     (g, m, k, M), n, double = system.shape, system.memory.size, jnp.float64
     averaged = observables.on_samples(system.problem) | dict(system.metrics)
     scalars = [part for name in averaged for part in (f"train_{name}", CONTROL.format(name))]
     if "error" in averaged and observables.error_kind(system.problem) == "zero-one":
         scalars.append(SOFT)
     scalars += [name for name, _ in system.weight_metrics]
-    out: dict[str, tuple[tuple[int, ...], Any]] = {name: ((), double) for name in scalars}
+    out: dict[str, tuple[tuple[int, ...], DTypeLike]] = {name: ((), double) for name in scalars}
     out |= {name: ((m, m), double) for name in ("Gamma", "norm", "fresh_norm")}
     out |= {name: ((m, k), double) for name in ("overlap", "fresh_overlap")}
     out |= {"intercept": ((m,), double)} if system.problem.bias else {}
@@ -113,8 +117,8 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], Any]]:
     return out
 
 
-def peek(system: System, start: Start, state: State, x: Step) -> dict[str, Any]:
-    """Draws of θ, θ*, r, r* and z at step i, (g, units, M) and (units, M); the state is not moved."""
+def peek(system: System, start: Start, state: State, x: Step) -> dict[str, Array]:
+    """Return draws of θ, θ*, r, r* and z at step i, (g, units, M) and (units, M); the state is not moved."""
     view = system.weights.view(system, x, start, state.weights, state.data.forces)
     theta, theta_star = system.weights.draw(system, start, state.weights, view)
     r = view.w + _shift(system, start, state, view) - view.f / jnp.asarray(system.problem.sample_ratio, system.dtype)
@@ -129,22 +133,22 @@ def peek(system: System, start: Start, state: State, x: Step) -> dict[str, Any]:
 
 @jax.jit
 def begin(system: System, start: Start) -> State:
-    """`init` for every replica."""
+    """Return the states of all replicas before step 0, side by side."""
     return jax.vmap(lambda own: init(system, own))(start)
 
 
 @partial(jax.jit, donate_argnames="state", compiler_options=OPTIONS)
-def advance(system: System, start: Start, state: State, xs: Step, count: Any) -> tuple[State, dict[str, Any]]:
-    """The first `count` steps of a chunk, and their records (replicas, steps of a chunk, …)."""
+def advance(system: System, start: Start, state: State, xs: Step, count: Scalar) -> tuple[State, dict[str, Array]]:
+    """Return the states after the first `count` steps of a chunk, and records (replicas, steps of a chunk, …)."""
     every = jax.vmap(lambda own, s, x: step(system, own, s, x), in_axes=(0, 0, None))
 
-    def at(i: Any) -> Step:
+    def at(i: Array) -> Step:
         return jax.tree.map(lambda part: part[i], xs)
 
     room = (len(start.z), len(xs.t))
     empty = {name: jnp.zeros((*room, *shape), dtype) for name, (shape, dtype) in recorded(system).items()}
 
-    def one(i: Any, carry: tuple[State, dict[str, Any]]) -> tuple[State, dict[str, Any]]:
+    def one(i: Array, carry: tuple[State, dict[str, Array]]) -> tuple[State, dict[str, Array]]:
         state, records = carry
         state, seen = every(start, state, at(i))
         return state, {name: part.at[:, i].set(seen[name]) for name, part in records.items()}
@@ -153,11 +157,11 @@ def advance(system: System, start: Start, state: State, xs: Step, count: Any) ->
 
 
 @jax.jit
-def look(system: System, start: Start, state: State, x: Step) -> dict[str, Any]:
-    """`peek` for every replica."""
+def look(system: System, start: Start, state: State, x: Step) -> dict[str, Array]:
+    """Return what `peek` does, for all replicas side by side."""
     return jax.vmap(lambda own, s: peek(system, own, s, x))(start, state)
 
 
-def trace(system: System, start: Start, xs: Step) -> dict[str, Any]:
-    """The march of one replica over all steps as one function of its arguments: its records."""
+def trace(system: System, start: Start, xs: Step) -> dict[str, Array]:
+    """Return the records of the march of one replica over all steps, as one function of its arguments."""
     return jax.lax.scan(lambda state, x: step(system, start, state, x), init(system, start), xs)[1]

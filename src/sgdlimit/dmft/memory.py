@@ -12,11 +12,13 @@ import abc
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
+from .._types import Array, Host, Tree
 from ..errors import reject
 
 RATIO = 3.0
@@ -38,10 +40,10 @@ MOST_PAIRS = 12
 class Row(NamedTuple):
     """Moments at one step: E as its diagonal and what a pair exchanges, u, and P."""
 
-    decay: Any
-    turn: Any
-    new: Any
-    dual: Any
+    decay: Array
+    turn: Array
+    new: Array
+    dual: Array
 
 
 class Memory(abc.ABC):
@@ -50,31 +52,31 @@ class Memory(abc.ABC):
     size: int
 
     @abc.abstractmethod
-    def shift(self, row: Any, x: Any, axis: int = 0) -> Any:
-        """E x along an axis: the functions as the next step sees them."""
+    def shift(self, row: Tree, x: Array, axis: int = 0) -> Array:
+        """Return E x along an axis: the functions as the next step sees them."""
 
     @abc.abstractmethod
-    def new(self, row: Any, dtype: Any) -> Any:
-        """u, (n,): the functions at the newest point."""
+    def new(self, row: Tree, dtype: DTypeLike) -> Array:
+        """Return u, (n,): the functions at the newest point."""
 
     @abc.abstractmethod
-    def dual(self, row: Any, moments: Any) -> Any:
-        """P Y along the first axis: from moments of a kernel to its coefficients."""
+    def dual(self, row: Tree, moments: Array) -> Array:
+        """Return P Y along the first axis: the coefficients of a kernel from its moments Y."""
 
     @abc.abstractmethod
-    def push(self, row: Any, past: Any, value: Any) -> Any:
-        """E X + u x, along the first axis."""
+    def push(self, row: Tree, past: Array, value: Array) -> Array:
+        """Return E X + u x along the first axis: the moments X of a history with its newest value x."""
 
     @abc.abstractmethod
-    def rows(self, times: np.ndarray, dtype: str) -> Any:
-        """What every step of the grid needs, stacked; in double precision, rounded once to the samples' precision."""
+    def rows(self, times: Host, dtype: str) -> Tree:
+        """Return what every step of the grid needs, stacked, in double precision but rounded once to the samples'."""
 
     @abc.abstractmethod
-    def kernel(self, rows: Any, coefficients: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """K(i, j) for the steps i in `at` and all j, from the coefficients (…, len(at), n, m, m)."""
+    def kernel(self, rows: Tree, coefficients: Host, at: Host) -> Host:
+        """Return K(i, j) for the steps i in `at` and all j, from the coefficients (…, len(at), n, m, m)."""
 
 
-def _wide(v: Any, x: Any, axis: int) -> Any:
+def _wide(v: Array, x: Array, axis: int) -> Array:
     return v.reshape((1,) * axis + (-1,) + (1,) * (x.ndim - axis - 1)).astype(x.dtype)
 
 
@@ -104,40 +106,40 @@ class Moments(Memory):
 
     @property
     def size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """n."""
+        """Functions in all, n: a pair counts twice."""
         return len(self.rates) + len(self.factors) + 2 * len(self.pairs)
 
     @property
-    def _partner(self) -> np.ndarray:
+    def _partner(self) -> Host:
         """The other member of a pair; itself for a function that stands alone."""
         alone = len(self.rates) + len(self.factors)
         return np.concatenate([np.arange(alone), alone + (np.arange(2 * len(self.pairs)) ^ 1)])
 
-    def shift(self, row: Row, x: Any, axis: int = 0) -> Any:
-        """E x."""
+    def shift(self, row: Row, x: Array, axis: int = 0) -> Array:
+        """Return every function times its own factor, and what the members of a pair exchange."""
         out = _wide(row.decay, x, axis) * x
         if self.pairs:
             out = out + _wide(row.turn, x, axis) * jnp.take(x, self._partner, axis=axis)
         return out
 
-    def new(self, row: Row, dtype: Any) -> Any:
-        """u."""
+    def new(self, row: Row, dtype: DTypeLike) -> Array:
+        """Return u, which the rows of the grid hold."""
         return row.new.astype(dtype)
 
-    def dual(self, row: Row, moments: Any) -> Any:
-        """P Y; a sum of products, which fuses where a small matrix product would be a call of its own."""
+    def dual(self, row: Row, moments: Array) -> Array:
+        """Return P Y, as a sum of products: it fuses where a small matrix product would be a call of its own."""
         return jnp.sum(row.dual.reshape(self.size, self.size, *[1] * (moments.ndim - 1)) * moments[None], axis=1)
 
-    def push(self, row: Row, past: Any, value: Any) -> Any:
-        """E X + u x."""
+    def push(self, row: Row, past: Array, value: Array) -> Array:
+        """Return E X + u x, function by function."""
         return self.shift(row, past) + _wide(row.new, past, 0) * value[None]
 
-    def rows(self, times: np.ndarray, dtype: str) -> Row:
-        """E, u and P of every step; P at step i knows the points j < i."""
+    def rows(self, times: Host, dtype: str) -> Row:
+        """Return E, u and P of every step; P at step i knows the points j < i."""
         return _rows(self.rates, self.factors, self.pairs, self.stiff, times.tobytes(), dtype)
 
-    def kernel(self, rows: Row, coefficients: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """Σ_b ρ_b(i) φ_b(i, j), walking along the steps."""
+    def kernel(self, rows: Tree, coefficients: Host, at: Host) -> Host:
+        """Return Σ_b ρ_b(i) φ_b(i, j), walking along the steps."""
         wanted = {int(i): k for k, i in enumerate(at)}
         steps = int(at[-1]) + 1
         out = np.zeros((*coefficients.shape[:-3], steps, *coefficients.shape[-2:]))
@@ -152,7 +154,10 @@ class Moments(Memory):
 
 
 @lru_cache(maxsize=8)
-def _rows(rates: Any, factors: Any, pairs: Any, stiff: float, stamp: bytes, dtype: str) -> Row:
+def _rows(
+    rates: tuple[float, ...], factors: tuple[float, ...], pairs: tuple[tuple[float, float], ...], stiff: float,
+    stamp: bytes, dtype: str,
+) -> Row:  # fmt: skip
     """`Moments.rows`, kept: all points of a sweep have the same steps."""
     kept = Moments(rates, factors, pairs)
     size = kept.size
@@ -176,10 +181,11 @@ def _rows(rates: Any, factors: Any, pairs: Any, stiff: float, stamp: bytes, dtyp
         grams[i] = G
         half = decay[i][:, None] * G + turn[i][:, None] * G[partner]
         G = decay[i] * half + turn[i] * half[:, partner] + np.outer(new[i], new[i])
-    return Row(decay, turn, new, _pseudo_inverse(grams, CUT[dtype]))
+    numbers: Tree = (decay, turn, new, _pseudo_inverse(grams, CUT[dtype]))
+    return Row(*numbers)  # of numpy, until jax traces them
 
 
-def _pseudo_inverse(grams: np.ndarray, cut: float) -> np.ndarray:
+def _pseudo_inverse(grams: Host, cut: float) -> Host:
     """Of every matrix, scaled to unit diagonal; eigenvalues below `cut` of the largest count as zero."""
     size = np.sqrt(np.einsum("iaa->ia", grams))
     size = np.where(size > 0, size, 1.0)
@@ -197,33 +203,34 @@ class Dense(Memory):
 
     size: int
 
-    def shift(self, row: Any, x: Any, axis: int = 0) -> Any:
-        """The same."""
+    def shift(self, row: Tree, x: Array, axis: int = 0) -> Array:
+        """Return x as it is: a point of the past stays where it is."""
         return x
 
-    def new(self, row: Any, dtype: Any) -> Any:
-        """e_i."""
+    def new(self, row: Tree, dtype: DTypeLike) -> Array:
+        """Return the unit vector e_i of the step, (n,)."""
         return (jnp.arange(self.size) == row).astype(dtype)
 
-    def dual(self, row: Any, moments: Any) -> Any:
-        """The same: points are orthonormal."""
+    def dual(self, row: Tree, moments: Array) -> Array:
+        """Return the moments as they are: points are orthonormal."""
         return moments
 
-    def push(self, row: Any, past: Any, value: Any) -> Any:
-        """Written into its place."""
+    def push(self, row: Tree, past: Array, value: Array) -> Array:
+        """Return the past with the newest value written into its own place."""
         return past.at[row].set(value.astype(past.dtype))
 
-    def rows(self, times: np.ndarray, dtype: str) -> Any:
-        """The step's number."""
+    def rows(self, times: Host, dtype: str) -> Host:
+        """Return the number of every step, which is all that it needs."""
         return np.arange(len(times) - 1)
 
-    def kernel(self, rows: Any, coefficients: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """The coefficients are the kernel."""
+    def kernel(self, rows: Tree, coefficients: Host, at: Host) -> Host:
+        """Return the coefficients up to the last of the steps: they are the kernel."""
         return coefficients[..., : int(at[-1]) + 1, :, :]
 
 
 def ladder(length: float, step: float, *, ratio: float = RATIO, fastest: float = FASTEST) -> tuple[float, ...]:
-    """Rates in constant ratio from slow to fast; an even number of them, so that steps in a range share a program."""
+    """Return rates in constant ratio from slow to fast; an even number of them, so that steps in a range share a
+    program."""
     reach = SHORTEST
     while reach < length * (1 - 1e-9):
         reach *= LENGTHS
@@ -233,7 +240,7 @@ def ladder(length: float, step: float, *, ratio: float = RATIO, fastest: float =
 
 
 def shifted(memory: Moments) -> Moments:
-    """As many functions elsewhere, every rate half a rung down, pairs half a gap up: a second opinion."""
+    """Return as many functions elsewhere, every rate half a rung down, pairs half a gap up: a second opinion."""
     rates = np.asarray(memory.rates)
     step = math.sqrt(rates[1] / rates[0])
     factors = tuple(np.asarray(memory.factors) * 0.9)
@@ -243,7 +250,7 @@ def shifted(memory: Moments) -> Moments:
 
 
 def resized(memory: Moments, count: int) -> Moments:
-    """So many functions in all: rates in constant ratio between the same ends; factors and pairs as they are."""
+    """Return so many functions in all: rates in constant ratio between the same ends, the others as they are."""
     others = memory.size - len(memory.rates)
     if count < others + 2:
         why = f"{others} functions alternate or turn in this problem, and two decay at least; take {others + 2} or more"
@@ -252,7 +259,7 @@ def resized(memory: Moments, count: int) -> Moments:
 
 
 def denser(memory: Moments) -> Moments:
-    """Twice as many, half a rung apart."""
+    """Return about twice as many functions, with rates that are half a rung apart."""
     rates, pairs = np.asarray(memory.rates), np.asarray(memory.pairs).reshape(-1, 2)
     more = np.sort(np.concatenate([rates, np.sqrt(rates[1:] * rates[:-1])]))
     factors = tuple(np.sort(np.concatenate([memory.factors, np.asarray(memory.factors) * 0.7])))

@@ -8,7 +8,8 @@ Groups of coordinates have independent noise: Q_q = Q S_q with random signs S_q 
 """
 
 import math
-from typing import Any
+from types import ModuleType
+from typing import TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +17,13 @@ import numpy as np
 
 from .._linalg import power, power_of
 from .._random import words
+from .._types import Array, Host, Key, Tree
 from ..measure.averages import quickly
 from ..problem import Normal, Problem
 from .samples import moments
 from .system import Groups, Start, Step, System
+
+A = TypeVar("A", Array, Host)
 
 STRIDES = 4
 """Most fine steps in one step of a march."""
@@ -30,7 +34,8 @@ ROUNDS = 2
 
 
 def draw(problem: Problem, groups: Groups, samples: int, seed: int, dtype: str, weights: bool) -> Start:
-    """One replica's draws, on the host: even points (w_0, w*, z), signs, (θ⁰, θ*) where asked for, a key's words."""
+    """Return one replica's draws, on the host: even points (w_0, w*, z), signs, (θ⁰, θ*) where asked for, words of a
+    key."""
     from scipy.special import ndtri
 
     m, k, g = problem.width, problem.k, len(groups.share)
@@ -48,21 +53,22 @@ def draw(problem: Problem, groups: Groups, samples: int, seed: int, dtype: str, 
         keys = jax.random.split(jax.random.wrap_key_data(for_weights), g)
         start = np.stack([coordinates(problem, key, samples, np) for key in keys])
     r_star = teacher_rows(groups, m, np) @ basis[:size]
-    return Start(*(part.astype(dtype) for part in (basis, z, r_star, start, signs, within)), key=own)
+    numbers: Tree = (part.astype(dtype) for part in (basis, z, r_star, start, signs, within))
+    return Start(*numbers, key=own)  # of numpy, until jax traces them
 
 
 def rows_within(groups: Groups) -> int:
-    """Of `Start.within`."""
+    """Return how many rows `Start.within` has: none where there is one group."""
     return len(groups.seen) if len(groups.share) > 1 else 0
 
 
-def teacher_rows(groups: Groups, m: int, xp: Any) -> Any:
-    """w* as a combination of the first rows of the basis: (k, m+k+u)."""
+def teacher_rows(groups: Groups, m: int, xp: ModuleType) -> Array:
+    """Return the coefficients, (k, m+k+u), of w* as a combination of the first rows of the basis."""
     return xp.concatenate([groups.seen[m:], groups.unseen], axis=1)
 
 
-def coordinates(problem: Problem, key: Any, count: int, xp: Any) -> Any:
-    """`start` (m+k, M) of drawn (θ⁰, θ*): root · start are draws whose second moments are those of the law."""
+def coordinates(problem: Problem, key: Key, count: int, xp: ModuleType) -> Array | Host:
+    """Return `start` (m+k, M) of drawn (θ⁰, θ*): root · start are draws whose second moments are those of the law."""
     if xp is jnp:
         sample = xp.concatenate(problem.sample_weights(key, count), axis=1).astype(xp.float64)
     else:
@@ -70,8 +76,11 @@ def coordinates(problem: Problem, key: Any, count: int, xp: Any) -> Any:
     return (sample @ (power if xp is jnp else power_of)(sample.T @ sample / count, -0.5)).T
 
 
-def orthonormal_basis(problem: Problem, raw: Any, z: Any, xp: Any) -> tuple[Any, Any]:
-    """Normals orthonormal over the samples and to 1 and z, then 1 and z themselves; Gaussian z gets exact moments."""
+def orthonormal_basis(problem: Problem, raw: A, z: A, xp: ModuleType) -> tuple[A, A]:
+    """Return the basis, normals orthonormal over the samples and to 1 and z, then 1 and z themselves; and z.
+
+    A Gaussian z is given exact moments.
+    """
     count = z.shape[0]
     centred = z - xp.mean(z)
     size = xp.sqrt(xp.mean(centred**2))
@@ -87,7 +96,7 @@ def orthonormal_basis(problem: Problem, raw: Any, z: Any, xp: Any) -> tuple[Any,
     return xp.concatenate([raw, known]), z
 
 
-def _cosines(size: int) -> np.ndarray:
+def _cosines(size: int) -> Host:
     """The orthonormal cosine transform; no entry is zero where size is a power of two."""
     j, k = np.meshgrid(np.arange(size), np.arange(size))
     table = np.sqrt(2.0 / size) * np.cos(np.pi * (2 * j + 1) * k / (2 * size))
@@ -95,14 +104,14 @@ def _cosines(size: int) -> np.ndarray:
     return table
 
 
-def mix(signs: Any, x: Any) -> Any:
-    """Q_q x_q along the last axis for every group, (g, m, M); x may be the same for all of them, (1, m, M)."""
+def mix(signs: Array, x: Array) -> Array:
+    """Return Q_q x_q along the last axis for every group, (g, m, M); x may be one for all of them, (1, m, M)."""
     groups = len(signs) - ROUNDS
     return jax.vmap(lambda one: _spread(signs[groups:], one))(signs[:groups, None] * x)
 
 
-def mix_together(signs: Any, x: Any) -> Any:
-    """Σ_q Q_q x_q, (m, M), at the price of one mixing: the Q_q differ in their first signs alone."""
+def mix_together(signs: Array, x: Array) -> Array:
+    """Return Σ_q Q_q x_q, (m, M), at the price of one mixing: the Q_q differ in their first signs alone."""
     groups = len(signs) - ROUNDS
     signed = signs[:groups, None] * x
     # a product with ones: a plain sum over the first axis would stride through memory
@@ -114,8 +123,8 @@ FUSED = 64
 """Terms that are written out one by one: their sum fuses into one pass, at half the time of a reduction."""
 
 
-def mix_combined(signs: Any, coefficients: Any, vectors: Any) -> Any:
-    """Σ_q Q_q Σ_v coefficients[q, :, v] vectors[v], (m, M): `mix_together` of what few vectors, (v, M), combine to.
+def mix_combined(signs: Array, coefficients: Array, vectors: Array) -> Array:
+    """Return Σ_q Q_q Σ_v coefficients[q, :, v] vectors[v], (m, M): `mix_together` of what few vectors combine to.
 
     The signs of the groups are combined in place of the vectors, so that nothing has the size of all groups.
     """
@@ -123,10 +132,10 @@ def mix_combined(signs: Any, coefficients: Any, vectors: Any) -> Any:
     combined = (coefficients.transpose(1, 2, 0).reshape(m * count, g) @ signs[:g]).reshape(m, count, -1)
     if count > FUSED:
         return _spread(signs[g:], jnp.sum(combined * vectors, axis=1))
-    return _spread(signs[g:], sum(combined[:, v] * vectors[v] for v in range(count)))
+    return _spread(signs[g:], cast("Array", sum(combined[:, v] * vectors[v] for v in range(count))))
 
 
-def _spread(signs: Any, x: Any) -> Any:
+def _spread(signs: Array, x: Array) -> Array:
     """Cosines along rows and columns of the samples, then signs; ROUNDS times."""
     samples = x.shape[-1]
     rows = 2 ** (int(math.log2(samples)) // 2)
@@ -139,25 +148,26 @@ def _spread(signs: Any, x: Any) -> Any:
     return x
 
 
-def off(basis: Any, x: Any) -> Any:
-    """x without its part along orthonormal rows (or zero ones), and what this takes of a random vector given back."""
+def off(basis: Array, x: Array) -> Array:
+    """Return x without its part along orthonormal rows (or zero ones); what this takes of a random vector is given
+    back."""
     samples = basis.shape[1]
     lost = jnp.sum(jnp.mean(basis**2, axis=1)) / samples
     return (x - moments(x, basis).astype(x.dtype) @ basis) / jnp.sqrt(1 - lost)
 
 
-def increments(system: System, state: Any, start: Start, step: Step) -> tuple[Any, Any, Any]:
-    """Next state, Z_i of every sample, and its mean given the past over γ_i (1 for independent increments)."""
+def increments(system: System, state: Tree, start: Start, step: Step) -> tuple[Tree, Array, Array | None]:
+    """Return the next state, Z_i of every sample, and its mean given the past over γ_i; None where that is 1."""
     algorithm, delta = system.algorithm, system.problem.sample_ratio
     expected = None
     if not algorithm.independent:
         expected = algorithm.expected(state, step.t, step.dt, delta) / step.dt
 
-    def add(s: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+    def add(s: Array, carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
         state, total = carry
         own = jax.random.fold_in(start.key, step.first + s)
         state, Z = algorithm.increments(state, own, step.fine_t[s], step.fine_dt[s], delta)
         return state, total + Z.astype(total.dtype)
 
     state, Z = jax.lax.fori_loop(0, step.stride, add, (state, jnp.zeros(system.samples, system.dtype)))
-    return state, Z, expected if expected is None else expected.astype(system.dtype)
+    return state, Z, expected if expected is None else cast("Array", expected).astype(system.dtype)

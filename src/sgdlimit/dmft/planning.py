@@ -2,12 +2,14 @@
 
 import math
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .. import grid
+from .._types import Host, Tree
 from ..algorithms import Algorithm
 from ..errors import reject
 from ..exact.spectrum import marchenko_pastur
@@ -48,14 +50,14 @@ PERIODS = 0.5
 class Steps(NamedTuple):
     """Fine times of the march, a whole number of the coarsest steps of them, and which are recorded."""
 
-    times: np.ndarray
-    record: np.ndarray
+    times: Host
+    record: Host
 
 
 def steps(
     algorithm: Algorithm,
-    t_max: Any,
-    times: Any,
+    t_max: float | None,
+    times: ArrayLike | None,
     dt: float | None,
     limit: float,
     aligned: bool,
@@ -63,8 +65,9 @@ def steps(
     gentle: bool = True,
     moving: tuple[Course, ...] = (),
 ) -> Steps:
-    """Steps ≤ dt up to t_max, or through the recorded `times`, shorter at first; `aligned`: all on the coarsest grid.
+    """Return steps ≤ dt up to t_max, or through the recorded `times`, shorter at first.
 
+    aligned: whether all recorded times lie on the coarsest grid.
     limit: the step that the problem's curvature allows at most, where the user names none; then halved so often.
     moving: what changes in time. Its jumps are times of the coarsest grid, with shorter steps after them as at the
         start, and all grids resolve what it does in between.
@@ -105,9 +108,7 @@ def steps(
     return _through(full, full[np.searchsorted(full, wanted)], True, size, gentle, moving)
 
 
-def _through(
-    times: np.ndarray, record: np.ndarray, named: bool, size: float, gentle: bool, moving: tuple[Course, ...]
-) -> Steps:
+def _through(times: Host, record: Host, named: bool, size: float, gentle: bool, moving: tuple[Course, ...]) -> Steps:
     """The same steps, but for cells, coarsest steps, that something jumps in, begins anew in, or is not resolved in.
 
     A cell with a jump is cut there, and at recorded times that are `named`. From a jump on, and from the start, as long
@@ -148,7 +149,7 @@ def _through(
     return Steps(full, np.searchsorted(full, record))
 
 
-def _cut(cells: np.ndarray, at: np.ndarray, through: np.ndarray) -> np.ndarray:
+def _cut(cells: Host, at: Host, through: Host) -> Host:
     """Cells with an edge at each of the times `at`, and, where they are cut, `through` others; the rest as they are."""
     home = np.searchsorted(cells[:, 0], at, side="right") - 1
     parts, last = [], 0
@@ -160,7 +161,7 @@ def _cut(cells: np.ndarray, at: np.ndarray, through: np.ndarray) -> np.ndarray:
     return np.concatenate([*parts, cells[last:]])
 
 
-def _halved(cells: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _halved(cells: Host, which: Host) -> tuple[Host, Host]:
     """Those cells in two, with all of their times; and which of the new ones are halves."""
     inner = np.interp(np.arange(2 * STRIDES + 1) / 2, np.arange(STRIDES + 1), np.arange(STRIDES + 1.0))
     low, share = np.minimum(inner.astype(int), STRIDES - 1), inner - np.minimum(inner.astype(int), STRIDES - 1)
@@ -172,7 +173,7 @@ def _halved(cells: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return out, np.repeat(which, count)
 
 
-def _whole_updates(wanted: np.ndarray, every: bool, dt: float) -> Steps:
+def _whole_updates(wanted: Host, every: bool, dt: float) -> Steps:
     """Of an algorithm whose step is real: updates of the given length."""
     if every:
         count = round(wanted[-1] / dt)
@@ -189,14 +190,15 @@ class Level(NamedTuple):
     """One march: every `stride`-th of the fine times, and one step beyond the last, so that the last is recorded."""
 
     stride: int
-    times: np.ndarray
+    times: Host
     """Its own times t_0 … t_K."""
     steps: Step
     """K+1 steps, stacked."""
 
 
-def level(times: np.ndarray, stride: int, kept: Memory, dtype: str, discrete: bool = False) -> Level:
-    """The march on every `stride`-th time; schedules are looked at there if time is `discrete`, else a hair later."""
+def level(times: Host, stride: int, kept: Memory, dtype: str, discrete: bool = False) -> Level:
+    """Return the march on every `stride`-th time; schedules are looked at there if time is `discrete`, else a hair
+    later."""
     beyond = times[-1] + (times[-1] - times[-1 - stride]) / stride * np.arange(1, stride + 1)
     fine = np.concatenate([times, beyond])
     own = fine[::stride]
@@ -205,21 +207,13 @@ def level(times: np.ndarray, stride: int, kept: Memory, dtype: str, discrete: bo
     inner = index[:, None] * stride + np.minimum(np.arange(STRIDES), stride - 1)
     rows = kept.rows(own, dtype)
     seen = own[:-1] if discrete else just_after(own[:-1], np.diff(own))
-    steps = Step(
-        index,
-        seen,
-        np.diff(own),
-        np.full(count, stride),
-        index * stride,
-        fine[inner],
-        np.diff(fine)[inner],
-        rows,
-    )
-    return Level(stride, own[:-1], steps)
+    whole = np.full(count, stride)
+    numbers: Tree = (index, seen, np.diff(own), whole, index * stride, fine[inner], np.diff(fine)[inner])
+    return Level(stride, own[:-1], Step(*numbers, memory=rows))  # of numpy, until jax traces them
 
 
-def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes: Any) -> Moments:
-    """The functions of the past that this march needs; `slopes`: mean ∇ℓ and ∇h at the start, (m, m) each.
+def functions(problem: Problem, algorithm: Algorithm, times: Host, slopes: tuple[Host, Host]) -> Moments:
+    """Return the functions of the past that this march needs; `slopes`: mean ∇ℓ and ∇h at the start, (m, m) each.
 
     An algorithm in discrete time also makes kernels that change sign from step to step, and one whose increments know
     each other, such as draws without replacement, kernels that change within an epoch of few steps; a field that is no
@@ -244,20 +238,21 @@ def functions(problem: Problem, algorithm: Algorithm, times: np.ndarray, slopes:
 
 
 def strides(algorithm: Algorithm, step: float, limit: float) -> tuple[int, ...]:
-    """Grids of one, two and four steps, those well within the stability limit, but two at least: one tells no error."""
+    """Return fine steps to a step of each grid: one, two and four, as far as they are well within the stability limit,
+    but two grids at least, since one tells no error."""
     if algorithm.discrete:
         return (1,)
     return (1, 2, 4) if 4 * step <= limit / 2 else (1, 2)
 
 
-def dense(times: np.ndarray) -> Dense:
-    """All of the past; sizes in steps of 32, so that a march of another length need not compile anew."""
+def dense(times: Host) -> Dense:
+    """Return a memory of all of the past; sizes in steps of 32, so that another length need not compile anew."""
     return Dense(32 * math.ceil((len(times) + 1) / 32))
 
 
 def tile(system: System, replicas: int) -> int:
-    """Replicas in one compiled call: as many as the cache holds on a CPU, half of them at most, so that two cores have
-    work; all of them elsewhere."""
+    """Return how many replicas go into one compiled call: on a CPU as many as the cache holds, half of them at most, so
+    that two cores have work; all of them elsewhere."""
     if jax.default_backend() != "cpu":
         return replicas
     (g, m, _, samples), n, particles = system.shape, system.memory.size, isinstance(system.weights, Particles)
@@ -267,8 +262,8 @@ def tile(system: System, replicas: int) -> int:
     return max(b for b in range(1, replicas + 1) if replicas % b == 0 and b <= fitting)
 
 
-def snapshot_steps(times: np.ndarray, snapshots: Any) -> np.ndarray:
-    """Steps nearest to the times at which draws are wanted."""
+def snapshot_steps(times: Host, snapshots: ArrayLike | None) -> Host:
+    """Return the steps nearest to the times at which draws are wanted."""
     if snapshots is None:
         return np.zeros(0, dtype=int)
     wanted = grid.increasing("snapshots", np.atleast_1d(snapshots))

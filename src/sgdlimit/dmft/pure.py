@@ -1,11 +1,11 @@
 """The march as a pure function: to be differentiated (forward mode), vmapped, or put inside a larger computation."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
+from .._types import Array, Key
 from ..algorithms import Algorithm
 from ..problem import Problem
 from ..results.metrics import INTERNAL
@@ -17,14 +17,14 @@ from .system import Start, System
 def curves(
     problem: Problem,
     algorithm: Algorithm,
-    times: Any,
+    times: ArrayLike,
     *,
-    key: Any,
+    key: Key,
     samples: int = 2048,
     linear: bool = True,
     dtype: str = "float64",
-) -> dict[str, jax.Array]:
-    """One replica of `solve` on the grid `times` (from 0): training averages, `norm` and `overlap`.
+) -> dict[str, Array]:
+    """Return one replica of `solve` on the grid `times` (from 0): training averages, `norm` and `overlap`, by name.
 
     δ, τ, λ, the schedule and `key` may be traced; the laws of teacher and start must be numbers. `linear=False` for a
     penalty that is not quadratic. Nothing is checked, nothing extrapolated; `samples` is a power of two. Call it inside
@@ -40,7 +40,7 @@ def curves(
     return {name: part for name, part in records.items() if name.isidentifier() and name not in (*INTERNAL, "Gamma")}
 
 
-def _start(system: System, key: Any) -> Start:
+def _start(system: System, key: Key) -> Start:
     """What `noise.draw` draws on the host, with jax's own random numbers."""
     problem, (g, m, k, M) = system.problem, system.shape
     z_key, normal_key, sign_key, weight_key, own = jax.random.split(key, 5)

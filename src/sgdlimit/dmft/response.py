@@ -14,14 +14,16 @@ sample's own forces may not: they lie on the way from w_j to ℓ_i.
 """
 
 import abc
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
 
+from .._types import Array, Scalar, Tree
 from ..problem import Problem, fields
-from .samples import moments
+from .samples import each, moments
 from .system import Start, Step, System
 
 RIDGE = 1e-5
@@ -31,18 +33,18 @@ RIDGE = 1e-5
 class Local(NamedTuple):
     """One step as every sample sees it, (m, M) where nothing else is said."""
 
-    r: Any
-    w: Any
+    r: Array
+    w: Array
     """The Gaussian path, without what moves the sample's class."""
-    shift: Any
+    shift: Array
     """What moves its class."""
-    force: Any
+    force: Array
     """ℓ_i."""
-    driven: Any
+    driven: Array
     """ℓ_i times the mean of Z_i given the past, over γ_i: what drives the weights."""
-    Z: Any
+    Z: Array
     """(M,)."""
-    expected: Any
+    expected: Array | None
     """That mean, (M,); None where it is 1."""
 
 
@@ -53,9 +55,9 @@ class Answer(NamedTuple):
     Γ cannot be told from the latest part of 𝓡. Who wants to see them takes tangents (`references`).
     """
 
-    gamma: Any
-    kappa: Any
-    equal: Any = None
+    gamma: Array
+    kappa: Array
+    equal: Array | None = None
     """R_ℓ(i, i) = −E[∇ℓ ∇ℓ]/δ, (m, m), where slopes are known."""
 
 
@@ -63,22 +65,23 @@ class Response(abc.ABC):
     """How Γ and 𝓡 are found. Every subclass is final and hashable; its state is its own."""
 
     @abc.abstractmethod
-    def init(self, system: System) -> Any:
-        """Before step 0."""
+    def init(self, system: System) -> Tree:
+        """Return what it keeps of the samples' past, before step 0."""
 
     @abc.abstractmethod
-    def step(self, system: System, step: Step, start: Start, state: Any, rho: Any, here: Local) -> tuple[Answer, Any]:
-        """At step i, and the next state; `rho` are the coefficients of R_w(i, ·)."""
+    def step(
+        self, system: System, step: Step, start: Start, state: Tree, rho: Array, here: Local
+    ) -> tuple[Answer, Tree]:
+        """Return the answer at step i and the state after it; `rho` are the coefficients of R_w(i, ·)."""
 
 
-def forces(problem: Problem, t: Any, r: Any, start: Start) -> Any:
-    """ℓ_t of every sample at r, (m, M), in the precision of r."""
-    one = jax.vmap(lambda a, b, c: fields.force(problem, t, a, b, c), in_axes=(-1, -1, 0), out_axes=-1)
-    return one(r, start.r_star, start.z).astype(r.dtype)
+def of_samples(field: Callable[..., Array], problem: Problem, t: Scalar, r: Array, start: Start) -> Array:
+    """Return a field such as `fields.force`, ℓ_t, of every sample at r, (m, …, M), in the precision of r."""
+    return each(lambda *sample: field(problem, t, *sample))(r, start.r_star, start.z).astype(r.dtype)
 
 
-def regress(gram: Any, cross: Any) -> Any:
-    """Coefficients, (p, targets), from second moments (p, p) of the regressors and (p, targets) with the targets.
+def regress(gram: Array, cross: Array) -> Array:
+    """Return coefficients, (p, targets), from second moments of the regressors (p, p) and of them with the targets.
 
     Regressors are scaled to unit size; those that vanish, as a start at zero, get coefficients of zero. What the ridge
     takes off is given back, seven times: Σ_{k<8} (ridge·K)^k K b with K = (G + ridge)⁻¹, so that only directions
@@ -95,7 +98,7 @@ def regress(gram: Any, cross: Any) -> Any:
 
 
 @jax.jit
-def _inverse(positive: Any) -> Any:
+def _inverse(positive: Array) -> Array:
     """Of a small positive matrix.
 
     On a CPU by elimination, column by column: it takes as long as LAPACK, whose threads would meet those of the batches
@@ -105,7 +108,7 @@ def _inverse(positive: Any) -> Any:
     if jax.default_backend() != "cpu":
         return jax.scipy.linalg.solve(positive, one, assume_a="pos")
 
-    def sweep(k: Any, A: Any) -> Any:
+    def sweep(k: Array, A: Array) -> Array:
         pivot, column, here = A[k, k], A[:, k], place == k
         row = A[k] / pivot
         rest = jnp.where(here[:, None], row, A - column[:, None] * row)
@@ -117,11 +120,11 @@ def _inverse(positive: Any) -> Any:
 class Path(NamedTuple):
     """The past of w over the samples, and its second moments, which need not be added up anew at every step."""
 
-    moments: Any
+    moments: Array
     """W_b = Σ_j φ_b(i,j) w_j, (n, m, M)."""
-    gram: Any
+    gram: Array
     """E[W W], (n, m, n, m), in double precision."""
-    known: Any
+    known: Array
     """E[W basisᵀ], (n, m, q)."""
 
 
@@ -131,18 +134,20 @@ class Regression(Response):
     """Of the force on w_i, its past, (w_0, w*), z, 1, and the force at what (w_0, w*) tell of w_i."""
 
     def init(self, system: System) -> Path:
-        """No past."""
+        """Return a path without a past: all moments are zero."""
         (_, m, k, M), n = system.shape, system.memory.size
         q = m + k + system.groups.unseen.shape[1] + 2
         double = jnp.float64
         return Path(jnp.zeros((n, m, M), system.dtype), jnp.zeros((n, m, n, m), double), jnp.zeros((n, m, q), double))
 
-    def step(self, system: System, step: Step, start: Start, state: Path, rho: Any, here: Local) -> tuple[Answer, Path]:
-        """Γ_i and κ from products of the samples with each other; those of the past among itself are carried along."""
+    def step(
+        self, system: System, step: Step, start: Start, state: Path, rho: Array, here: Local
+    ) -> tuple[Answer, Path]:
+        """Return Γ_i, κ, and the path with w_i, from products of the samples; those of the past are carried along."""
         n, m, M = state.moments.shape
         basis = start.basis
         known = moments(here.w, basis).astype(here.w.dtype) @ basis  # the basis is orthonormal: E[w_i | w_0, w*]
-        anchor = forces(system.problem, step.t, known + here.shift, start)
+        anchor = of_samples(fields.force, system.problem, step.t, known + here.shift, start)
         now, past = jnp.concatenate([here.w, anchor, here.driven]), state.moments.reshape(n * m, M)
         inner, beside, mixed = (moments(a, b) for a, b in ((now, now), (now, basis), (past, now)))
         target, double = slice(2 * m, None), slice(None, 2 * m)
@@ -158,7 +163,9 @@ class Regression(Response):
         kappa = found[-n * m :].reshape(n, m, m).transpose(0, 2, 1)
         return Answer(found[:m].T, kappa), self._pushed(system, step, state, here.w, inner, beside, mixed)
 
-    def _pushed(self, system: System, step: Step, state: Path, w: Any, inner: Any, beside: Any, mixed: Any) -> Path:
+    def _pushed(
+        self, system: System, step: Step, state: Path, w: Array, inner: Array, beside: Array, mixed: Array
+    ) -> Path:
         """W ← E W + u w, and its second moments alike, from those of w_i with W, with itself and with the basis."""
         memory, row, (n, m, _) = system.memory, step.memory, state.moments.shape
         u = memory.new(row, jnp.float64)

@@ -1,18 +1,23 @@
 """One `System`: everything a march is a function of. Numbers are traced, sizes and choices are structure."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 
 from .._linalg import root_of
 from .._tree import static, tree
+from .._types import Array, Key, Tree
 from ..algorithms import Algorithm
 from ..problem import Problem
 from ..problem.data import Table
+from ..results.metrics import Named
 from .integrator import Rule
 from .memory import Memory
+
+if TYPE_CHECKING:
+    from .response import Response
+    from .weight_side import WeightSide
 
 
 class Groups(NamedTuple):
@@ -21,28 +26,28 @@ class Groups(NamedTuple):
     A sample reads group q through unit normals n_q: (w_0, w*) = Σ_q √(p_q s_q) root_q n_q, but for what no x tells.
     """
 
-    share: Any
+    share: Array
     """p_q, (g,), summing to 1."""
-    variance: Any
+    variance: Array
     """s_q, (g,): the data's variance along the group's coordinates, in units of 1/d."""
-    root: Any
+    root: Array
     """(g, m+k, m+k): (θ⁰, θ*) = root · start, start of unit second moments."""
-    seen: Any
+    seen: Array
     """(m+k, m+k): (w_0, w*) = seen · coordinates, which are unit normals too, but for what no x tells."""
-    across: Any
+    across: Array
     """(g, m+k, m+k): coordinates = Σ_q across_q n_q; of one group, the projector on the directions that it has."""
-    unseen: Any
+    unseen: Array
     """(k, u): what no x tells of w* is unseen · unit normals; u = 0 where there is nothing."""
-    teacher_inverse: Any
+    teacher_inverse: Array
     """(k, k): pseudo-inverse of C_w(*, *) = Σ_q p_q s_q E[θ* θ*ᵀ]."""
-    tested: Any
+    tested: Array
     """(g,): variance of the fresh samples of a test along the group's coordinates; s_q unless said otherwise."""
-    test_teacher: Any
+    test_teacher: Array
     """(k, k): second moments of w* of those samples."""
 
 
 def groups_of(problem: Problem, tested: Table | None = None) -> Groups:
-    """The groups of the problem's law of data; `tested`: of the samples of a test, where their law is another."""
+    """Return the groups of the problem's law of data; `tested`: of a test's samples, where their law is another."""
     m, table = problem.width, problem.data.table()
     tested = table if tested is None else tested
     size = np.sqrt(table.share * table.variance)[:, None, None]
@@ -56,10 +61,9 @@ def groups_of(problem: Problem, tested: Table | None = None) -> Groups:
     unseen = np.zeros((problem.k, 0))
     if table.unseen and problem.k:
         unseen = np.sqrt(table.unseen) * root_of(problem.gram()[m:, m:])
-    return Groups(
-        table.share, table.variance, root, seen, across, unseen, inverse,
-        tested.variance, problem.sample_gram(tested)[m:, m:],
-    )  # fmt: skip
+    test_teacher = problem.sample_gram(tested)[m:, m:]
+    numbers: Tree = (table.share, table.variance, root, seen, across, unseen, inverse, tested.variance, test_teacher)
+    return Groups(*numbers)  # of numpy, until jax traces them
 
 
 @final
@@ -75,56 +79,56 @@ class System:
     """M: samples, and particles, of one replica; a power of two."""
     memory: Memory = static()
     """How the past is kept: exponential moments, or all of it."""
-    weights: Any = static()
+    weights: "WeightSide" = static()
     """The weight side: linear algebra for h = Λθ, particles for any other h."""
-    response: Any = static()
+    response: "Response" = static()
     """How Γ and 𝓡 are found: by regression, or as a reference finds them."""
     rule: Rule = static()
     """How a step treats the penalty."""
     dtype: str = static(default="float32")
     """Precision of samples and particles; small arrays are float64."""
-    metrics: tuple[tuple[str, Callable[..., Any]], ...] = static(default=())
-    weight_metrics: tuple[tuple[str, Callable[..., Any]], ...] = static(default=())
+    metrics: Named = static(default=())
+    weight_metrics: Named = static(default=())
     kernels: bool = static(default=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """g, m, k, M."""
+        """Numbers of groups g, student units m, teacher units k and samples M."""
         return self.groups.share.shape[0], self.problem.width, self.problem.k, self.samples
 
 
 class Step(NamedTuple):
     """One step [t, t + γ] of a march, and the finer steps whose noise it adds up."""
 
-    index: Any
-    t: Any
-    dt: Any
-    stride: Any
+    number: Array
+    t: Array
+    dt: Array
+    stride: Array
     """Fine steps in it."""
-    first: Any
+    first: Array
     """Number of the first fine step: what the noise is keyed by."""
-    fine_t: Any
+    fine_t: Array
     """(STRIDES,) starts of the fine steps."""
-    fine_dt: Any
-    memory: Any
+    fine_dt: Array
+    memory: Tree
     """What the memory needs to know about the step."""
 
 
 class Start(NamedTuple):
     """What one replica draws before its first step, and keeps."""
 
-    basis: Any
+    basis: Array
     """(q, M), orthonormal over the samples: coordinates of (w_0, w*), of what no x tells, then 1 and z if it varies."""
-    z: Any
-    r_star: Any
+    z: Array
+    r_star: Array
     """(k, M)."""
-    coordinates: Any
+    coordinates: Array
     """(g, m+k, M): `start` of drawn weights (θ⁰, θ*) = root · start, unit second moments on the live directions."""
-    signs: Any
+    signs: Array
     """Of the mixings, (roles, g + rounds, M): of fresh samples, of the weights' noise, of draws. A group has its own
     first signs, the rest is common."""
-    within: Any
+    within: Array
     """(m+k, M): signs; mixed with those of a group, the unit normals n_q through which samples read it, beside
     `coordinates`. None, (0, M), for one group, which has no others."""
-    key: Any
+    key: Key
     """Of the increments."""

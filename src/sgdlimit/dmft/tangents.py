@@ -4,32 +4,23 @@ Every sample carries (nm)² numbers, and the force must have a derivative.
 """
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
-import jax
 import jax.numpy as jnp
 
+from .._types import Array
 from ..problem import fields
 from .data_side import combine
 from .memory import Dense
-from .response import Answer, Local, Response
+from .response import Answer, Local, Response, of_samples
 from .system import Start, Step, System
 
 
-def along(matrices: Any, x: Any) -> Any:
-    """Σ_b matrices[a, b, s] x[b, …, s], sample by sample."""
+def along(matrices: Array, x: Array) -> Array:
+    """Return Σ_b matrices[a, b, s] x[b, …, s], sample by sample."""
     m = matrices.shape[1]
     wide = matrices.reshape(*matrices.shape[:2], *[1] * (x.ndim - 2), matrices.shape[-1])
     return sum((wide[:, b] * x[b] for b in range(1, m)), start=wide[:, 0] * x[0])
-
-
-def slopes(system: System, step: Step, start: Start, here: Local) -> Any:
-    """∇ℓ of every sample, (m, m, M)."""
-
-    def one(r: Any, r_star: Any, z: Any) -> Any:
-        return fields.force_r(system.problem, step.t, r, r_star, z)
-
-    return jax.vmap(one, in_axes=(-1, -1, 0), out_axes=-1)(here.r, start.r_star, start.z).astype(system.dtype)
 
 
 @final
@@ -41,16 +32,18 @@ class Tangents(Response):
     D_k = Z_k ∇ℓ_k: exact but for the projection of R_w.
     """
 
-    def init(self, system: System) -> Any:
-        """No tangents yet: H, (n, m, n, m, M)."""
+    def init(self, system: System) -> Array:
+        """Return H, (n, m, n, m, M), of samples that have no tangents yet: zero."""
         _, m, _, M = system.shape
         n = system.memory.size
         return jnp.zeros((n, m, n, m, M), system.dtype)
 
-    def step(self, system: System, step: Step, start: Start, state: Any, rho: Any, here: Local) -> tuple[Answer, Any]:
-        """Γ_i = E[∇ℓ], and κ from the moments ξ_b = E[∇ℓ q_b] of 𝓡(i, ·)."""
+    def step(
+        self, system: System, step: Step, start: Start, state: Array, rho: Array, here: Local
+    ) -> tuple[Answer, Array]:
+        """Return Γ_i = E[∇ℓ], κ from the moments ξ_b = E[∇ℓ q_b] of 𝓡(i, ·), and the next H."""
         H, memory, m = state, system.memory, system.problem.width
-        slope = slopes(system, step, start, here)
+        slope = of_samples(fields.force_r, system.problem, step.t, here.r, start)
         weighted = slope if here.expected is None else here.expected * slope
         delta = jnp.asarray(system.problem.sample_ratio, H.dtype)
         q = combine(-rho.astype(H.dtype) / delta, H)

@@ -11,11 +11,12 @@ A weight side gives, before a step, R_θ and the fresh pre-activation w; `advanc
 
 import abc
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
 
+from .._types import Array, Tree
 from . import noise
 from .data_side import Averages, combine
 from .samples import moments
@@ -28,19 +29,19 @@ NEGLIGIBLE = 1e-8
 class View(NamedTuple):
     """The weights at step i as the data see them."""
 
-    rho: Any
+    rho: Array
     """Coefficients of R_w(i, ·) = Σ_q p_q s_q R_θ^q(i, ·), (n, m, m)."""
-    own: Any
+    own: Array
     """Coefficients of every R_θ^q(i, ·), (g, n, m, m)."""
-    rest: Any
+    rest: Array
     """What of the weights their start does not tell, (g, m, M): C_θ(i,k) = E[rest_i rest_kᵀ] + a_i a_kᵀ."""
-    w: Any
+    w: Array
     """Fresh pre-activations, (m, M)."""
-    f: Any
+    f: Array
     """Σ_j R_w(i,j) F_j, (m, M)."""
-    norm: Any
+    norm: Array
     """C_θ^q(i, i), (g, m, m) (`eq:C_theta`)."""
-    along: Any
+    along: Array
     """a^q = E[θ startᵀ], (g, m, m+k)."""
 
 
@@ -48,23 +49,23 @@ class WeightSide(abc.ABC):
     """How θ is marched. Every subclass is final and hashable; its state is its own."""
 
     @abc.abstractmethod
-    def init(self, system: System, start: Start) -> Any:
-        """θ_0 = θ⁰."""
+    def init(self, system: System, start: Start) -> Tree:
+        """Return the state at θ_0 = θ⁰, before step 0."""
 
     @abc.abstractmethod
-    def view(self, system: System, step: Step, start: Start, state: Any, forces: Any) -> View:
-        """What the data side needs at step i; `forces` are the moments of F."""
+    def view(self, system: System, step: Step, start: Start, state: Tree, forces: Array) -> View:
+        """Return what the data side needs at step i; `forces` are the moments of F."""
 
     @abc.abstractmethod
-    def advance(self, system: System, step: Step, start: Start, state: Any, view: View, averages: Averages) -> Any:
-        """Step i → i+1."""
+    def advance(self, system: System, step: Step, start: Start, state: Tree, view: View, averages: Averages) -> Tree:
+        """Return the state after step i, from what the data's averages pull with."""
 
     @abc.abstractmethod
-    def draw(self, system: System, start: Start, state: Any, view: View) -> tuple[Any, Any]:
-        """Draws of θ_i (g, m, M) and θ* (g, k, M), the same paths at all times."""
+    def draw(self, system: System, start: Start, state: Tree, view: View) -> tuple[Array, Array]:
+        """Return draws of θ_i (g, m, M) and θ* (g, k, M), the same paths at all times."""
 
 
-def _fresh(system: System, start: Start, along: Any, rest: Any) -> Any:
+def _fresh(system: System, start: Start, along: Array, rest: Array) -> Array:
     """w = Σ_q √(p_q s_q) (a^q n_q + Q_q rest^q), what Q leaves being orthogonal to all that is known."""
     groups, dtype = system.groups, system.dtype
     left = jnp.sqrt(groups.share * groups.variance)[:, None, None].astype(dtype) * rest
@@ -74,13 +75,13 @@ def _fresh(system: System, start: Start, along: Any, rest: Any) -> Any:
     return _with_known(system, start, known, noise.mix_together(start.signs[0], left))
 
 
-def _with_known(system: System, start: Start, known: Any, mixed: Any) -> Any:
+def _with_known(system: System, start: Start, known: Array, mixed: Array) -> Array:
     """What is known of w, (m, m+k) of the coordinates of (w_0, w*), and noise that is orthogonal to it."""
     rows = start.basis[: system.problem.width + system.problem.k]
     return known.astype(system.dtype) @ rows + noise.off(start.basis, mixed)
 
 
-def _split(system: System, along: Any) -> tuple[Any, Any]:
+def _split(system: System, along: Array) -> tuple[Array, Array | None]:
     """Σ_q √(p_q s_q) a^q n_q as what the coordinates of (w_0, w*) tell, and the coefficients (g, m, m+k) of the rest.
 
     The rest is a vector as any other under Q_q. One group has none.
@@ -93,25 +94,25 @@ def _split(system: System, along: Any) -> tuple[Any, Any]:
     return known, own - jnp.einsum("ab,gbc->gac", known, groups.across)
 
 
-def _known(system: System, along: Any) -> Any:
+def _known(system: System, along: Array) -> Array:
     """E[w coordinatesᵀ] = Σ_q √(p_q s_q) a^q across_qᵀ, (m, m+k)."""
     groups = system.groups
     return jnp.einsum("g,gab,gcb->ac", jnp.sqrt(groups.share * groups.variance), along, groups.across)
 
 
-def _together(system: System, rho: Any) -> Any:
+def _together(system: System, rho: Array) -> Array:
     """Σ_q p_q s_q ρ^q."""
     return jnp.einsum("g,gnab->nab", system.groups.share * system.groups.variance, rho)
 
 
-def _teacher(system: System, start: Start) -> Any:
+def _teacher(system: System, start: Start) -> Array:
     """θ* (g, k, M)."""
     m = system.problem.width
     return jnp.einsum("gab,gbs->gas", system.groups.root[:, m:].astype(system.dtype), start.coordinates)
 
 
 def _respond(
-    system: System, step: Step, state: "LinearState", averages: Averages, before: Any, after: Any
+    system: System, step: Step, state: "LinearState", averages: Averages, before: Array, after: Array
 ) -> "LinearState":
     """R_θ(i+1, ·) = after (before R_θ(i, ·) − γ s [Γ R_θ(i, ·) + Σ_l 𝓡(i,l) R_θ(l, ·)]), R_θ(i+1, i) = after."""
     memory, variance = system.memory, system.groups.variance[:, None, None, None]
@@ -129,13 +130,13 @@ def _respond(
 class LinearState(NamedTuple):
     """R_θ, what the memory of the past does to it, and the weights along their start."""
 
-    Y: Any
+    Y: Array
     """Moments of R_θ^q(i, ·), (g, n, m, m)."""
-    N: Any
+    N: Array
     """Moments of R_θ^q(l, j) in both arguments, (g, n, m, n, m)."""
-    along: Any
+    along: Array
     """a^q, (g, m, m+k)."""
-    past: Any = None
+    past: Array | None = None
     """Moments of a^q_j, (g, n, m, m+k), of more groups than one."""
 
 
@@ -145,7 +146,7 @@ class Linear(WeightSide):
     """h = Λ_t θ: no sampling of weights."""
 
     def init(self, system: System, start: Start) -> LinearState:
-        """θ_0 = θ⁰."""
+        """Return a response without a past, and the weights along their start, θ_0 = θ⁰."""
         (g, m, k, _), n = system.shape, system.memory.size
         return LinearState(
             Y=jnp.zeros((g, n, m, m), jnp.float64),
@@ -154,8 +155,8 @@ class Linear(WeightSide):
             past=jnp.zeros((g, n, m, m + k), jnp.float64) if g > 1 else None,
         )
 
-    def view(self, system: System, step: Step, start: Start, state: LinearState, forces: Any) -> View:
-        """θ_i = a_i·start + √(s/δ) Q f_i."""
+    def view(self, system: System, step: Step, start: Start, state: LinearState, forces: Array) -> View:
+        """Return R_θ, w and f for θ_i = a_i·start + √(s/δ) Q f_i."""
         groups, g, dtype = system.groups, system.shape[0], system.dtype
         rho = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.Y)
         size = groups.variance / system.problem.sample_ratio
@@ -170,7 +171,9 @@ class Linear(WeightSide):
         f = jnp.einsum("g,gas->as", (groups.share * groups.variance).astype(dtype), past)
         return View(_together(system, rho), rho, rest, w, f, norm, state.along)
 
-    def _of_groups(self, system: System, start: Start, state: LinearState, forces: Any, rho: Any) -> tuple[Any, Any]:
+    def _of_groups(
+        self, system: System, start: Start, state: LinearState, forces: Array, rho: Array
+    ) -> tuple[Array, Array]:
         """C_θ^q(i, i) and w, from the few moments of the forces that every f^q is a combination of."""
         groups, (g, m, _, M), n = system.groups, system.shape, system.memory.size
         size = groups.variance / system.problem.sample_ratio
@@ -180,6 +183,7 @@ class Linear(WeightSide):
         norm = jnp.einsum("gax,gbx->gab", rows @ moments(double, double), rows)
         norm = norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
         known, within = _split(system, state.along)
+        assert within is not None
         weight = jnp.sqrt(groups.share * groups.variance)[:, None, None]
         coefficients = jnp.concatenate([weight * rows, within], axis=2).astype(system.dtype)
         mixed = noise.mix_combined(start.signs[0], coefficients, jnp.concatenate([flat, start.within]))
@@ -188,7 +192,8 @@ class Linear(WeightSide):
     def advance(
         self, system: System, step: Step, start: Start, state: LinearState, view: View, averages: Averages
     ) -> LinearState:
-        """`eq:dmft_disc_rhotheta` on average (`eq:R_theta`; in continuous time `eq:rho_theta`, `eq:rho_theta_planted`).
+        """Return R_θ and a after the step: `eq:dmft_disc_rhotheta` on average (`eq:R_theta`; in continuous time
+        `eq:rho_theta`, `eq:rho_theta_planted`).
 
         a' of one group needs no response: by Gaussian integration by parts Γa + Σ𝓡a + R*… = E[ℓ · coordinates]. Of
         several each has Γa + Σ𝓡a itself, and what then is left of E[ℓ · coordinates] is shared by all: an average for
@@ -198,6 +203,7 @@ class Linear(WeightSide):
         before, after = system.rule.linear(system.problem, step.t, dt)
         left, pull, past = averages.with_basis, 0.0, None
         if g > 1:
+            assert state.past is not None
             remembered = jax.vmap(combine, in_axes=(None, 0))(averages.response, state.past)
             own = jnp.einsum("oa,gab->gob", averages.gamma, state.along) + remembered
             left, pull = left - _known(system, own), groups.variance[:, None, None] * own
@@ -210,8 +216,8 @@ class Linear(WeightSide):
         steps = (jnp.broadcast_to(part, (g, *part.shape)) for part in (before, after))
         return _respond(system, step, state, averages, *steps)._replace(along=along, past=past)
 
-    def draw(self, system: System, start: Start, state: LinearState, view: View) -> tuple[Any, Any]:
-        """a·start + √(s/δ) Q f, with starts drawn from their law."""
+    def draw(self, system: System, start: Start, state: LinearState, view: View) -> tuple[Array, Array]:
+        """Return a·start + √(s/δ) Q f and θ*, with starts drawn from their law."""
         mixed = noise.mix(start.signs[2], view.rest)
         rest = jax.vmap(noise.off)(start.coordinates, mixed)
         theta = jnp.einsum("gab,gbs->gas", state.along.astype(system.dtype), start.coordinates) + rest
@@ -221,11 +227,11 @@ class Linear(WeightSide):
 class ParticleState(NamedTuple):
     """Particles, and the moments of their past and of their noise."""
 
-    theta: Any
+    theta: Array
     """(g, m, M)."""
-    past: Any
+    past: Array
     """Moments of θ_j, (g, n, m, M)."""
-    noise: Any
+    noise: Array
     """Moments of ΔU_j, (g, n, m, M)."""
     mean: LinearState
     """The response of weights that all have the mean slope E∇h; `along` is not used."""
@@ -234,7 +240,7 @@ class ParticleState(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Particles(WeightSide):
-    """Any h with a derivative: particles whose start and teacher have exact second moments.
+    """Array h with a derivative: particles whose start and teacher have exact second moments.
 
     R_θ(i,j) = E[∂θ_i/∂ΔU_j] is what a regression of θ_i on the noise finds, by Gaussian integration by parts:
     E[θ_i ΔU_kᵀ] = Σ_j R_θ(i,j) E[ΔU_j ΔU_kᵀ]. Tangents of particles would do, but where h has several wells they are
@@ -243,7 +249,7 @@ class Particles(WeightSide):
     """
 
     def init(self, system: System, start: Start) -> ParticleState:
-        """θ_0 = θ⁰."""
+        """Return particles at θ_0 = θ⁰, which have neither a past nor noise."""
         (g, m, _, M), n, dtype = system.shape, system.memory.size, system.dtype
         root = system.groups.root[:, :m].astype(dtype)
         return ParticleState(
@@ -253,8 +259,8 @@ class Particles(WeightSide):
             mean=Linear().init(system, start),
         )
 
-    def view(self, system: System, step: Step, start: Start, state: ParticleState, forces: Any) -> View:
-        """w has the particles' second moments at all pairs of times."""
+    def view(self, system: System, step: Step, start: Start, state: ParticleState, forces: Array) -> View:
+        """Return R_θ by the regression, and w with the particles' second moments at all pairs of times."""
         groups, dtype = system.groups, system.dtype
         theta = state.theta
         along = moments(theta, start.coordinates)
@@ -267,7 +273,7 @@ class Particles(WeightSide):
         f = jnp.einsum("g,gas->as", (groups.share * groups.variance).astype(dtype), past)
         return View(_together(system, rho), rho, rest, w, f, norm, along)
 
-    def _regress(self, known: Any, theta: Any, noise: Any) -> Any:
+    def _regress(self, known: Array, theta: Array, noise: Array) -> Array:
         """known + the coefficients of what it leaves of θ on the moments of the noise, (n, m, m).
 
         In double precision: directions that the noise hardly excites matter to the tangents of the samples.
@@ -286,7 +292,7 @@ class Particles(WeightSide):
     def advance(
         self, system: System, step: Step, start: Start, state: ParticleState, view: View, averages: Averages
     ) -> ParticleState:
-        """The recursion for every particle, and for the response at the mean slope."""
+        """Return every particle after the recursion, and the response at the mean slope."""
         memory, groups, dtype, dt = system.memory, system.groups, system.dtype, step.dt.astype(system.dtype)
         kappa, gamma = averages.response.astype(dtype), averages.gamma.astype(dtype)
         remembered = jax.vmap(combine, in_axes=(None, 0))(kappa, state.past)
@@ -306,7 +312,7 @@ class Particles(WeightSide):
         mean = _respond(system, step, state.mean, averages, slopes.before, slopes.after)
         return ParticleState(theta, push(state.past, state.theta), push(state.noise, jump), mean)
 
-    def _start_pull(self, system: System, start: Start, averages: Averages, view: View, remembered: Any) -> Any:
+    def _start_pull(self, system: System, start: Start, averages: Averages, view: View, remembered: Array) -> Array:
         """What (θ⁰, θ*) pull with in every group, (g, m, M), by Gaussian integration by parts.
 
         R C(coordinates) = E[ℓ coordinatesᵀ] − Γ E[w_i coordinatesᵀ] − Σ_j 𝓡(i,j) E[w_j coordinatesᵀ], with the
@@ -319,10 +325,10 @@ class Particles(WeightSide):
         pull = jnp.einsum("ab,gbc->gac", left, groups.across) / jnp.where(size > 0, size, 1.0)
         return jnp.einsum("gab,gbs->gas", pull.astype(system.dtype), start.coordinates)
 
-    def _fixed(self, coordinates: Any) -> Any:
+    def _fixed(self, coordinates: Array) -> Array:
         """What new noise is orthogonal to: (θ⁰, θ*) and 1, made orthonormal."""
 
-        def one(rows: Any) -> Any:
+        def one(rows: Array) -> Array:
             ones = jnp.ones((1, rows.shape[1]), rows.dtype)
             left = ones - (ones @ rows.T / rows.shape[1]) @ rows
             size = jnp.sqrt(jnp.mean(left**2))
@@ -330,6 +336,6 @@ class Particles(WeightSide):
 
         return jax.vmap(one)(coordinates)
 
-    def draw(self, system: System, start: Start, state: ParticleState, view: View) -> tuple[Any, Any]:
-        """The particles."""
+    def draw(self, system: System, start: Start, state: ParticleState, view: View) -> tuple[Array, Array]:
+        """Return the particles themselves, and their teachers."""
         return state.theta, _teacher(system, start)

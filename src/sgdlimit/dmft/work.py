@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .._types import Host
 from ..exact.stability import BOUND
 from . import noise, planning
 from .memory import Memory
@@ -16,7 +17,7 @@ REPEATS, REPLICAS = 4096, 4096
 CHECKED = ("train_loss", "train_error", "norm", "overlap", "intercept", "Gamma")
 """What must stay finite; a user's own metric may be what it likes."""
 
-Values = dict[str, np.ndarray]
+Values = dict[str, Host]
 """Numbers by the name of what was recorded."""
 
 
@@ -25,7 +26,7 @@ class Work:
     """March these replicas on one grid: all that the numbers depend on, nothing about where or how it is done."""
 
     system: System
-    times: np.ndarray = field(repr=False)
+    times: Host = field(repr=False)
     """Of the finest grid."""
     stride: int
     """Fine steps to a step of this one."""
@@ -42,7 +43,7 @@ class Work:
 
     @property
     def name(self) -> str:
-        """The same in every process, within one solution; what is long as a digest."""
+        """The name of this work, the same in every process, within one solution; what is long as a digest."""
         memories = self.system.memory, self.functions or self.system.memory
         long = hashlib.sha256(self.times.tobytes() + repr(memories).encode()).hexdigest()[:16]
         place = f"{self.replicas.start} to {self.replicas.stop}"
@@ -50,22 +51,22 @@ class Work:
 
     @property
     def level(self) -> Level:
-        """The grid with all that its steps need to know."""
+        """The grid that is marched, with all that its steps need to know."""
         functions = self.functions or self.system.memory
         return planning.level(self.times, self.stride, functions, self.system.dtype, self.system.algorithm.discrete)
 
     @property
     def steps(self) -> int:
-        """Of all its replicas together."""
+        """Steps of all its replicas together."""
         return -(-len(self.times) // self.stride) * len(self.replicas)
 
     def cut(self, size: int) -> list["Work"]:
-        """The same, in slices of so many replicas."""
+        """Return this work in slices of so many replicas each; the last may have fewer."""
         first, last = self.replicas.start, self.replicas.stop
         return [replace(self, replicas=range(i, min(i + size, last))) for i in range(first, last, size)]
 
     def draws(self) -> list[Start]:
-        """What every replica draws before its first step."""
+        """Return what every replica draws before its first step."""
         system = self.system
         numbers = [self.seed * REPEATS * REPLICAS + self.turn * REPLICAS + i for i in self.replicas]
         return [
@@ -87,14 +88,14 @@ class Records:
     """What is wrong with the next, if anything."""
 
     def packed(self) -> Values:
-        """As arrays by name, for a file."""
+        """Return the records as arrays by name, which a file can keep."""
         draws = {f"draw {i} {name}": part for i, own in self.draws.items() for name, part in own.items()}
         values = {f"value {name}": part for name, part in self.values.items()}
         return values | draws | {"end": np.asarray([str(self.reached), self.reason])}
 
     @classmethod
     def unpacked(cls, arrays: Values) -> "Records":
-        """From what `packed` gave."""
+        """Return the records whose arrays `packed` gave."""
         values = {name.removeprefix("value "): part for name, part in arrays.items() if name.startswith("value ")}
         draws: dict[int, Values] = {}
         for name, part in arrays.items():
@@ -106,7 +107,7 @@ class Records:
 
 
 def sound(values: Values, count: int) -> tuple[int, str]:
-    """How many of the steps are sound, and what is wrong with the next."""
+    """Return how many of the steps are sound, and what is wrong with the next."""
     first, reason = count, ""
     for name in CHECKED:
         if name not in values:
@@ -122,12 +123,12 @@ def sound(values: Values, count: int) -> tuple[int, str]:
 
 
 def in_turn(parts: list[Values]) -> Values:
-    """Records of one chunk of steps after the other."""
+    """Return the numbers of all chunks of steps, one after the other in time."""
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
 
 def joined(parts: list[Records]) -> Records:
-    """Slices of replicas side by side, up to the first step that any of them lost."""
+    """Return slices of replicas side by side, up to the first step that any of them lost."""
     worst = min(parts, key=lambda part: part.reached)
     reached = worst.reached
     values = {
@@ -141,7 +142,7 @@ def joined(parts: list[Records]) -> Records:
 
 
 def mean(parts: list[Records]) -> Records:
-    """Of several marches of each replica; draws are the first's."""
+    """Return the mean over several marches of each replica; draws are those of the first."""
     first = parts[0]
     if len(parts) == 1:
         return first

@@ -27,11 +27,11 @@ class Source(Protocol):
     """Of the variable that stands beside the curve: x_stderr, x_step_error, …."""
 
     def error(self, curve: Curve) -> np.ndarray | None:
-        """At every time; None where it cannot be told."""
+        """Return the error at every time; None where it cannot be told."""
         ...
 
     def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """The part of it that its remedy would take away."""
+        """Return the part of the error that its remedy would take away."""
         ...
 
 
@@ -46,7 +46,7 @@ class Split(NamedTuple):
     """Of all together, at one time."""
 
     def to_words(self) -> dict[str, float]:
-        """By name, for a file."""
+        """Return the errors by name, which a file can keep."""
         return self.parts | {"total": self.total, "step_seen": self.asks["step"]}
 
 
@@ -61,7 +61,7 @@ class Labelled(NamedTuple):
 
 
 def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: Sharing) -> Labelled:
-    """Every variable with its errors from all sources, at the recorded times that all grids reached."""
+    """Return every variable with its errors from all sources, at the recorded times that all grids reached."""
     problem, levels, records = found.system.problem, found.levels, found.records
     grids = [level.times[: part.reached] for level, part in zip(levels, records, strict=True)]
     end = min((grid[-1] if len(grid) else -1.0) for grid in grids)
@@ -186,7 +186,7 @@ def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
 
 
 def draws(found: Marched) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
-    """θ, θ*, r, r* and z at the snapshots, all replicas side by side: (snapshot, draw, unit).
+    """Return θ, θ*, r, r* and z at the snapshots, all replicas side by side: (snapshot, draw, unit).
 
     Of the weights as many of every group as its share of the coordinates asks for.
     """

@@ -39,7 +39,7 @@ class Curve:
 
     @property
     def copies(self) -> np.ndarray:
-        """(replicas, times, …): of the limit of small steps, or of the finest grid."""
+        """Values (replicas, times, …) in the limit of small steps, or on the finest grid."""
         return self.limit.best if self.extrapolate else self.limit.plain
 
     @cached_property
@@ -53,12 +53,12 @@ class Curve:
 
     @property
     def spread(self) -> np.ndarray:
-        """Its standard error."""
+        """The standard error of the mean over replicas."""
         return self._mean[1]
 
 
 def monte_carlo(curve: Curve) -> np.ndarray:
-    """The standard error over replicas; of a zero-one error no less than one sample that nobody saw."""
+    """Return the standard error over replicas; of a zero-one error no less than one sample that nobody saw."""
     problem = curve.found.system.problem
     if curve.name != "train_error" or error_kind(problem) != "zero-one":
         return curve.spread
@@ -66,12 +66,12 @@ def monte_carlo(curve: Curve) -> np.ndarray:
 
 
 def step(curve: Curve) -> np.ndarray:
-    """What is left of the steps' error."""
+    """Return what is left of the steps' error at every time."""
     return extrapolation.step_error(curve.limit, curve.extrapolate, 1 + curve.two_time, curve.early)
 
 
 def step_beyond_noise(curve: Curve, error: np.ndarray) -> np.ndarray:
-    """What of the steps' error stands out from the noise of the corrections, which more samples take away."""
+    """Return what of the steps' error stands out from the noise of the corrections, which more samples take away."""
     lower = curve.limit.lower if curve.extrapolate else curve.limit.plain
     _, noise = statistics.over_replicas(curve.limit.best - lower)
     unit = np.max(error, initial=1e-30)  # squares of what diverges would overflow
@@ -79,7 +79,7 @@ def step_beyond_noise(curve: Curve, error: np.ndarray) -> np.ndarray:
 
 
 def bias(curve: Curve) -> np.ndarray:
-    """What a march of M samples feeds back to itself, however many are averaged: it falls as 1/M.
+    """Return what a march of M samples feeds back to itself, however many are averaged: it falls as 1/M.
 
     No spread tells it. Seen over many seeds on hard problems: no more than this share of the standard error of 16
     marches of 512 samples and unit of width.
@@ -90,7 +90,8 @@ def bias(curve: Curve) -> np.ndarray:
 
 
 def projection(curve: Curve) -> np.ndarray | None:
-    """The distance between two sets of functions; for test averages, relative, that of the weights' second moments."""
+    """Return the distance between two sets of functions; for test averages that of the weights' second moments,
+    relative to them."""
     found, name, time, value = curve.found, curve.name, curve.time, curve.value
     if curve.two_time:
         return None

@@ -19,12 +19,13 @@ class Limit(NamedTuple):
     plain: np.ndarray
 
     def moved(self, shift: np.ndarray) -> "Limit":
-        """All three by the same."""
+        """Return all three orders, each moved by the same."""
         return Limit(*(part + shift for part in self))
 
 
 def onto(gap: np.ndarray, own: np.ndarray, times: np.ndarray, straight: bool = False) -> np.ndarray:
-    """A difference of grids on its own times, carried to others: monotone between points, no overshoot; or straight."""
+    """Return a difference of grids, known on its own times, at others: monotone between points, no overshoot; or
+    straight."""
     place = np.minimum(np.searchsorted(own, times), len(own) - 1)
     if np.array_equal(own[place], times):
         return gap[:, place]
@@ -66,7 +67,7 @@ def _slopes(values: np.ndarray, width: np.ndarray) -> np.ndarray:
 
 
 def limit(values: list[np.ndarray], grids: list[np.ndarray], times: np.ndarray, at: np.ndarray) -> Limit:
-    """Values of one, two or three grids, each (replicas, its times, …), at `times`, which are grids[0][at].
+    """Return the limit of values of one to three grids, (replicas, its times, …) each, at `times` = grids[0][at].
 
     With one grid nothing is known about its steps: both are its values.
     """
@@ -97,7 +98,7 @@ LEAST = 0.5
 def step_error(
     found: Limit, extrapolate: bool = True, time_axes: int = 1, early: np.ndarray | None = None
 ) -> np.ndarray:
-    """What is left of the steps' error, on average over replicas and nearby times, since corrections may cross zero.
+    """Return what is left of the steps' error, on average over replicas and nearby times: corrections may cross zero.
 
     Without extrapolation the value is that of the finest grid, and all corrections together are its error; so too at
     `early` times, where the coarsest grid has taken too few steps for its order to show.
@@ -125,7 +126,7 @@ def step_error(
 
 
 def nearby(values: np.ndarray) -> np.ndarray:
-    """Means over a window along the first axis, shorter at the ends."""
+    """Return means over a window along the first axis, which is shorter at the ends."""
     reach = 1 + len(values) // 24
     total = np.cumsum(np.concatenate([np.zeros_like(values[:1]), values]), axis=0)
     place = np.arange(len(values))

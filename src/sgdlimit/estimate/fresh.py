@@ -1,7 +1,7 @@
 """Averages over fresh samples from the weights' second moments, and what they tell of training averages."""
 
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -27,12 +27,12 @@ class Sharing(Protocol):
     """Values by key that are made once."""
 
     def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of this key; `make()` where there is none."""
+        """Return the value of this key, which is `make()` where there is none yet."""
         ...
 
 
 def averages(found: Marched, limits: dict[str, Limit], shared: Sharing) -> dict[str, Limit]:
-    """Test averages from the weights' second moments C_w(t,t), C_w(t,*), at all orders of extrapolation.
+    """Return test averages from the weights' second moments C_w(t,t), C_w(t,*), at all orders of extrapolation.
 
     They are taken at the mean over replicas: the mean of what each replica gives would be biased by the replicas' own
     noise. Copies are jackknife pseudo-values, R·f(mean) − (R−1)·f(mean without one). Points are samples
@@ -42,7 +42,7 @@ def averages(found: Marched, limits: dict[str, Limit], shared: Sharing) -> dict[
     times, count = np.arange(limits["norm"].best.shape[1], dtype=float), len(limits["norm"].best)
     some = np.unique(np.linspace(0, len(times) - 1, min(SPARSE, len(times))).round().astype(int))
 
-    def seen(nodes: Nodes, wanted: list[tuple[int, Any, bool]]) -> list[dict[str, np.ndarray]]:
+    def seen(nodes: Nodes, wanted: list[tuple[int, np.ndarray | slice, bool]]) -> list[dict[str, np.ndarray]]:
         """At an order and times, at the mean or that without the replica whose points are used: (replicas, times)."""
         moments = {}
         for name in ("fresh_norm", "fresh_overlap", "overlap", "intercept"):
@@ -84,7 +84,8 @@ def averages(found: Marched, limits: dict[str, Limit], shared: Sharing) -> dict[
 
 
 def controlled(found: Marched, limits: dict[str, Limit]) -> dict[str, Limit]:
-    """Train averages less what the same samples have too much of the fresh pre-activation w, whose average is known.
+    """Return train averages less what the same samples have too much of the fresh pre-activation w, whose average is
+    known.
 
     E_M[ψ(r)] − c (E_M[ψ(w)] − E ψ(w)), c by a regression over replicas and nearby times, so that it never loses: a
     logistic loss has a fourteenth of the variance. Where a test has another law its averages say nothing of w.

@@ -1,9 +1,8 @@
 """Two-time kernels from what the march kept of every step: C_θ, R_θ, R_ℓ at all pairs of recorded times."""
 
-from typing import Any
-
 import numpy as np
 
+from .._types import Array, Host, Tree
 from ..dmft.memory import Memory
 from ..dmft.system import Groups
 
@@ -11,8 +10,10 @@ KEPT = ("own", "rest", "along", "response", "equal")
 """Records that only serve kernels."""
 
 
-def two_time(records: dict[str, Any], groups: Groups, kept: Memory, rows: Any, dt: np.ndarray, at: np.ndarray) -> Any:
-    """(replicas, times, earlier, m, m) at the steps `at`; retarded ones with their limits on the diagonal.
+def two_time(
+    records: dict[str, Host], groups: Groups, kept: Memory, rows: Tree, dt: Array | Host, at: Host
+) -> dict[str, Host]:
+    """Return kernels, (replicas, times, earlier, m, m), at the steps `at`; at equal times retarded ones are limits.
 
     C_θ(i,k) = E[rest_i rest_kᵀ] + a_i a_kᵀ; R_θ(i,j) = Σ_b ρ_b φ_b(i,j); R_ℓ(i,j) = Σ_b κ_b φ_b(i,j)/γ_j.
     """

@@ -47,7 +47,7 @@ class Marched:
 
     @property
     def samples(self) -> int:
-        """Of each replica, on the coarsest grid."""
+        """Samples of each replica on the coarsest grid."""
         return self.large.each * self.large.repeats or self.system.samples * self.repeats
 
     @property

@@ -64,17 +64,19 @@ Talk = Generator[Wanted, Done, T]
 """A solution that says what it wants next, and returns in the end."""
 Answers = Generator[tuple[int, Any], None, None]
 """The number of what was asked, and its result or what it raised."""
+Came = Records | BaseException | None
+"""What came of a slice: its records, what went wrong, or nothing where it was too late to begin."""
 
 
 @contextmanager
 def precise() -> Iterator[None]:
-    """Small arrays are double precision, and products are not rounded to less than single."""
+    """Return a context in which small arrays are double precision, and products not rounded to less than single."""
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         yield
 
 
 def precisely(talk: Talk[T]) -> Talk[T]:
-    """The talk under `precise`, in whichever thread it goes on; not where it waits."""
+    """Return the talk under `precise`, in whichever thread it goes on; not where it waits."""
     step: Callable[[], Wanted] = partial(next, talk)
     while True:
         with precise():
@@ -89,7 +91,7 @@ def precisely(talk: Talk[T]) -> Talk[T]:
 
 
 def alone(talk: Talk[T], progress: bool | None = None, executor: Executor | None = None) -> T:
-    """What a talk returns in the end; what goes wrong with its work, Ctrl-C too, is thrown where it waits."""
+    """Return what a talk does in the end; what goes wrong with its work, Ctrl-C too, is thrown where it waits."""
     with Progress("solve", 0, progress) as bar:
         step: Callable[[], Wanted] = partial(next, talk)
         while True:
@@ -121,21 +123,21 @@ class _Slice:
 
     @property
     def shape(self) -> Hashable:
-        """That one compiled program serves."""
+        """A key that is equal for slices that one compiled program serves."""
         return jax.tree.structure(self.work.system), len(self.work.replicas)
 
     def march(self) -> March:
-        """With all that it draws."""
+        """Return the march of the slice, with all that it draws."""
         return March(self.work.system, self.place.start(self.work), self.level)
 
     def found(self, records: Records) -> Records:
-        """The same, kept: on file, or in memory, where it serves the next stage."""
+        """Return the records, once they are kept: on file, or in memory, where they serve the next stage."""
         if self.place.kept.kept or not self.work.system.kernels:
             self.place.kept.put(self.work.name, records.packed())
         return records
 
     def run(self, told: Callable[[int], None], stop: threading.Event) -> Records | None:
-        """Its records, from where they are kept, or by marching; None where it is too late to begin."""
+        """Return its records, from where they are kept, or by marching; None where it is too late to begin."""
         if (done := self.place.kept.get(self.work.name)) is not None:
             told(self.work.steps)
             return Records.unpacked(done)
@@ -232,8 +234,8 @@ def _side_by_side(slices: list[_Slice], told: Callable[[int], None], most: int) 
 # --- an executor of the user's ---
 
 
-def chosen(executor: Any) -> Executor | None:
-    """The executor that the user means, None for this process; one that cannot work is refused."""
+def chosen(executor: object) -> Executor | None:
+    """Return the executor that the user means, None for this process; one that cannot work is refused."""
     if executor is None:
         return None
     if callable(given := getattr(executor, "get_executor", None)):  # a dask Client
@@ -275,7 +277,7 @@ def _elsewhere(slices: list[_Slice], executor: Executor, told: Callable[[int], N
 
 
 def performed(work: Work) -> Records:
-    """All of a slice, in a process that knows nothing else of the solution."""
+    """Return the records of all of a slice, in a process that knows nothing else of the solution."""
     with precise():
         march, keep = March(work.system, stacked(work.draws()), work.level), work.keep
         (records,) = along(
@@ -284,7 +286,7 @@ def performed(work: Work) -> Records:
     return records
 
 
-def check_pickles(work: Any) -> None:
+def check_pickles(work: object) -> None:
     """Refuse what cannot be sent to processes, which know functions by their names."""
     try:
         pickle.dumps(work)
@@ -304,14 +306,14 @@ class _Open:
 
     talk: Talk[Any]
     slices: list[list[_Slice]] = field(default_factory=list)
-    found: dict[int, Records | BaseException | None] = field(default_factory=dict)
+    found: dict[int, Came] = field(default_factory=dict)
 
     @property
     def flat(self) -> list[_Slice]:
         return [own for part in self.slices for own in part]
 
     def step(self) -> tuple[Wanted | None, Any]:
-        """What it wants next; nothing, and what it returns, at its end."""
+        """Return what it wants next; at its end nothing, and what the talk returns."""
         try:
             return self._next(), None
         except StopIteration as end:
@@ -328,8 +330,9 @@ class _Open:
 
 
 def many(talks: Sequence[Callable[[Shared], Talk[Any]]], most: int | None = None, joint: bool | None = None) -> Answers:
-    """The number and the result of every talk as they come, or what it raised. Each is given values that all share.
+    """Yield the number and the result of every talk as they come, or what it raised.
 
+    Each is given values that all share.
     most: at a time. joint: whether marches of equal shape are put together into one program; left out, on all but CPUs,
     which a single march keeps busy.
     """
@@ -364,7 +367,7 @@ def _wave(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range, most: 
         if not joint:
             tasks.update({pool.submit(part.run, silent, stop): (number, i) for i, part in enumerate(own.flat)})
 
-    def put(number: int, found: dict[int, Any]) -> None:
+    def put(number: int, found: dict[int, Came]) -> None:
         own = open_[number]
         own.found |= found
         if len(own.found) == len(own.flat):
@@ -406,7 +409,8 @@ def _some(numbers: Iterator[int], count: int) -> list[int]:
 
 
 def sizes(most: int) -> list[int]:
-    """Of batches: the largest, rounded up to three binary digits so that sweeps share programs, and few smaller."""
+    """Return sizes of batches: the largest, rounded up to three binary digits so that sweeps share programs, and few
+    smaller."""
     unit = 2 ** max(most.bit_length() - 3, 0)
     size, found = -(-most // unit) * unit, []
     while size > 1:
@@ -415,7 +419,7 @@ def sizes(most: int) -> list[int]:
     return [1, *reversed(found)]
 
 
-Found = dict[int, dict[int, Any]]
+Found = dict[int, dict[int, Came]]
 """By talk and number of the slice: records, or what went wrong."""
 
 
@@ -438,7 +442,7 @@ def _by_shape(asked: dict[int, list[_Slice]], batches: list[int], stop: threadin
     return found
 
 
-def _batches(slices: list[_Slice], batches: list[int], stop: threading.Event) -> list[Any]:
+def _batches(slices: list[_Slice], batches: list[int], stop: threading.Event) -> list[Came]:
     """Of equal shape: one that fails goes again in smaller batches, so that only those fail who do so alone."""
     size, out = batches[-1], []
     for first in range(0, len(slices), size):

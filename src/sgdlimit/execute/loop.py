@@ -6,16 +6,21 @@ a number, and is cut off.
 
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
 
+from .._types import Array, Host
 from ..dmft import march
+from ..dmft.march import State
 from ..dmft.planning import Level
 from ..dmft.system import Start, System
 from ..dmft.work import Records, Values, in_turn, sound
 from ..results.checkpoint import Checkpoint
+
+OnDevice = dict[str, Array]
+"""Records of a chunk of steps by name, which the device may still be at."""
 
 
 class Stopped(BaseException):
@@ -33,40 +38,40 @@ class March(NamedTuple):
 class Program(Protocol):
     """A march, or several, as compiled calls."""
 
-    def begin(self) -> Any:
-        """The state before step 0."""
+    def begin(self) -> State:
+        """Return the state before step 0."""
         ...
 
-    def advance(self, state: Any, at: np.ndarray, count: int) -> tuple[Any, Any]:
-        """The state after `count` of the steps `at`, and what was recorded."""
+    def advance(self, state: State, at: Host, count: int) -> tuple[State, OnDevice]:
+        """Return the state after `count` of the steps `at`, and what was recorded."""
         ...
 
-    def read(self, records: Any, count: int) -> list[Values]:
-        """Records of the first `count` steps of each march, on the host."""
+    def read(self, records: OnDevice, count: int) -> list[Values]:
+        """Return the records of the first `count` steps of each march, on the host."""
         ...
 
 
 class One:
-    """A march alone."""
+    """One march as a program of its own."""
 
     def __init__(self, own: March) -> None:
         self.own = own
 
-    def begin(self) -> Any:
-        """The state before step 0."""
+    def begin(self) -> State:
+        """Return the state of all replicas before step 0."""
         return march.begin(self.own.system, self.own.start)
 
-    def advance(self, state: Any, at: np.ndarray, count: int) -> tuple[Any, Any]:
-        """The state after `count` of the steps `at`, and what was recorded."""
+    def advance(self, state: State, at: Host, count: int) -> tuple[State, OnDevice]:
+        """Return the state after `count` of the steps `at`, and what was recorded."""
         chunk = jax.tree.map(lambda part: part[at], self.own.level.steps)
         return march.advance(self.own.system, self.own.start, state, chunk, count)
 
-    def read(self, records: Any, count: int) -> list[Values]:
-        """Records of the first `count` steps, on the host."""
+    def read(self, records: OnDevice, count: int) -> list[Values]:
+        """Return the records of the first `count` steps, on the host."""
         return [{name: np.asarray(part)[:, :count] for name, part in records.items()}]
 
-    def look(self, state: Any, i: int) -> Values:
-        """Draws of the effective processes before step i."""
+    def look(self, state: State, i: int) -> Values:
+        """Return draws of the effective processes before step i."""
         here = jax.tree.map(lambda part: part[i], self.own.level.steps)
         return {
             name: np.asarray(part) for name, part in march.look(self.own.system, self.own.start, state, here).items()
@@ -90,9 +95,10 @@ def along(
     stop: threading.Event,
     middle: Middle | None = None,
 ) -> list[Records]:
-    """Over all steps, or up to where every march has diverged. `told` hears how many steps are done.
+    """Return the records of every march over all steps, or up to where all of them have diverged.
 
-    A chunk's records are read while the next one runs: nothing waits for the host.
+    `told` hears how many steps are done. A chunk's records are read while the next one runs: nothing waits for the
+    host.
     """
     size = march.CHUNK
     stops = sorted({*range(size, total, size), *(i for i in keep if i > 0), total})
@@ -100,14 +106,14 @@ def along(
     parts: list[list[Values]] = [[] for _ in range(marches)]
     ends = [(0, "")] * marches
     draws: dict[int, Values] = {}
-    waiting: tuple[int, Any] | None = None
+    waiting: tuple[int, OnDevice] | None = None
     first = 0
     if middle is not None and (found := middle.kept.get(middle.name)) is not None:
         first, state, old = _resumed(found, state)
         parts, ends, draws = [[old.values]], [(old.reached, "")], old.draws
         stops = [last for last in stops if last > first]
 
-    def read(pending: tuple[int, Any]) -> bool:
+    def read(pending: tuple[int, OnDevice]) -> bool:
         """Whether some march goes on."""
         count, device = pending
         for i, values in enumerate(program.read(device, count)[:marches]):
@@ -148,23 +154,23 @@ def along(
     ]
 
 
-def _resumed(found: Values, fresh: Any) -> tuple[int, Any, Records]:
+def _resumed(found: Values, fresh: State) -> tuple[int, State, Records]:
     """The step, the state and the records of a march that was begun; `fresh`: a state of the same form."""
     leaves, structure = jax.tree.flatten(fresh)
     state = jax.tree.unflatten(structure, [_like(found.pop(f"state {i}"), leaf) for i, leaf in enumerate(leaves)])
     return int(found.pop("first")), state, Records.unpacked(found)
 
 
-def _is_key(leaf: Any) -> bool:
+def _is_key(leaf: Array) -> bool:
     return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _plain(leaf: Any) -> np.ndarray:
+def _plain(leaf: Array) -> Host:
     """Of a state, which the next chunk takes over: a copy; keys by their words."""
     return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _like(array: np.ndarray, leaf: Any) -> Any:
+def _like(array: Host, leaf: Array) -> Array:
     """Back on the device, as `leaf` is."""
     if _is_key(leaf):
         return jax.random.wrap_key_data(jax.numpy.asarray(array))

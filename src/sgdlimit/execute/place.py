@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import _machine as machine
 from .._tree import shapes_of, values_of
+from .._types import Tree
 from ..dmft import march, planning
 from ..dmft.noise import ROLES, ROUNDS, rows_within
 from ..dmft.system import Start, System
@@ -36,7 +37,7 @@ class Room(NamedTuple):
 
     @classmethod
     def of(cls, max_bytes: float, kept: Checkpoint) -> "Room":
-        """What is here, and what was there when the work of a checkpoint was begun."""
+        """Return the bytes that are here, and those that were there when the work of a checkpoint was begun."""
         now = min(max_bytes, machine.memory())
         return cls(kept.begun_with("max_bytes", now), now)
 
@@ -57,7 +58,7 @@ class Shared:
         self._lock = threading.Lock()
 
     def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of this key; `make()` where there is none."""
+        """Return the value of this key, which is `make()` where there is none yet."""
         with self._lock:
             entry = self._values.setdefault(key, _Made())
             self._values.move_to_end(key)
@@ -81,7 +82,7 @@ class Place:
     shared: Shared = field(default_factory=Shared)
 
     def cut(self, work: Work) -> list[Work]:
-        """In slices of replicas, as many in each as go together best and fit; one at least, in equal parts."""
+        """Return the work in equal slices of replicas, as many in each as go together best and fit, one at least."""
         system, replicas = work.system, len(work.replicas)
         size = planning.tile(system, replicas)
         while size > 1 and (replicas % size or bytes_of(system, size) > self.room.begun):
@@ -89,7 +90,7 @@ class Place:
         return work.cut(size)
 
     def start(self, piece: Work) -> Start:
-        """What the replicas of a slice draw, on the device; the same for all grids."""
+        """Return what the replicas of a slice draw, on the device; the same for all grids."""
         system, problem = piece.system, piece.system.problem
         laws = (problem.noise_law, problem.init, problem.star) if piece.draws_weights else problem.noise_law
         sizes = (problem.width, problem.k, system.samples, system.dtype, piece.replicas, piece.draws_weights)
@@ -97,7 +98,7 @@ class Place:
         return self.shared(key, lambda: stacked(piece.draws()))
 
     def starts(self, work: Work) -> list[Start]:
-        """The same for all slices of a piece of work."""
+        """Return what the replicas of each slice of a piece of work draw."""
         return [self.start(piece) for piece in self.cut(work)]
 
     def check(self, piece: Work) -> None:
@@ -113,13 +114,13 @@ class Place:
         raise reject("samples", piece.system.samples, why)
 
     def fitting(self, system: System, wanted: int) -> int:
-        """The samples of one march that are wanted, halved until they fit, but no fewer than the system has."""
+        """Return the samples of one march that are wanted, halved until they fit, but no fewer than the system has."""
         while wanted > system.samples and bytes_of(replace(system, samples=wanted), 1) > self.room.begun:
             wanted //= 2
         return wanted
 
     def workers(self, pieces: list[Work]) -> int:
-        """Slices that are marched at once: as many as there are cores, and memory for."""
+        """Return how many slices are marched at once: as many as there are cores, and memory for."""
         most = machine.cores()
         largest = max((bytes_of(piece.system, len(piece.replicas)) for piece in pieces), default=0.0)
         while most > 1 and machine.lack(most * largest, self.room.now):
@@ -128,8 +129,9 @@ class Place:
 
 
 def stacked(draws: list[Start]) -> Start:
-    """Replicas side by side, on the device; spread over all devices where there are several."""
-    start = Start(*(np.stack(parts) for parts in zip(*draws, strict=True)))
+    """Return replicas side by side, on the device; spread over all devices where there are several."""
+    numbers: Tree = (np.stack(parts) for parts in zip(*draws, strict=True))
+    start = Start(*numbers)
     start = start._replace(key=jax.random.wrap_key_data(start.key))
     devices = jax.devices()
     if len(devices) == 1 or len(draws) % len(devices):
@@ -138,12 +140,12 @@ def stacked(draws: list[Start]) -> Start:
     return jax.device_put(start, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replica")))
 
 
-_STATES: dict[Any, float] = {}
+_STATES: dict[Hashable, float] = {}
 """Bytes of the state of one replica, by the shapes of its system."""
 
 
 def bytes_of(system: System, replicas: int) -> float:
-    """What a march holds at most: its state, the next one, and products on the way."""
+    """Return the bytes that a march holds at most: its state, the next one, and products on the way."""
     shape = shapes_of(system)
     if shape not in _STATES:
         _STATES[shape] = _state_bytes(system)
@@ -151,9 +153,8 @@ def bytes_of(system: System, replicas: int) -> float:
 
 
 def _state_bytes(system: System) -> float:
-    start = Start(
-        *(jax.ShapeDtypeStruct(shape, system.dtype) for shape in _start_shapes(system)), key=jax.random.key(0)
-    )
+    numbers: Tree = (jax.ShapeDtypeStruct(shape, system.dtype) for shape in _start_shapes(system))
+    start = Start(*numbers, key=jax.random.key(0))
     shapes = jax.eval_shape(lambda own: march.init(system, own), start)
     further, size = system.shape[0] - 1, jnp.dtype(system.dtype).itemsize
     on_the_way = further * (system.problem.width + ROLES) * system.samples * size  # vectors and signs of each group

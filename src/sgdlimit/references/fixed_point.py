@@ -9,16 +9,17 @@ Everything is dense over the K+1 times: rows (j, b) are flattened to P = (K+1)m.
 import time as clock
 import warnings
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .. import grid
 from .._cache import keep_programs
 from .._linalg import power, root
+from .._types import Array, Host, Key, Scalar, Tree
 from ..algorithms import Algorithm
 from ..control.checks import check_choices, refuse_kinks
 from ..control.question import Averages, Given, asked, in_each
@@ -26,6 +27,7 @@ from ..control.stages import DEFAULT_SAMPLES
 from ..dmft import planning
 from ..dmft.planning import Steps
 from ..dmft.response import Regression
+from ..dmft.samples import each
 from ..dmft.system import System
 from ..dmft.weight_side import Linear
 from ..errors import DivergenceWarning, real, reject, whole
@@ -48,56 +50,56 @@ AT_ONCE = 128
 class Kernels(NamedTuple):
     """The unknowns: C_θ over the times and the teacher, (P+k, P+k), and R_θ, (P, P)."""
 
-    C: Any
-    R: Any
+    C: Array
+    R: Array
 
 
 class Keys(NamedTuple):
     """Random streams of one replica."""
 
-    sample: Any
-    normals: Any
-    start: Any
-    increments: Any
-    weights: Any
-    path: Any
+    sample: Key
+    normals: Key
+    start: Key
+    increments: Key
+    weights: Key
+    path: Key
 
 
 class Sweep(NamedTuple):
     """What one sweep gives."""
 
     kernels: Kernels
-    Gamma: Any
+    Gamma: Array
     """(rows, m, m)."""
-    response: Any
+    response: Array
     """𝓡, (P, P)."""
-    equal: Any
+    equal: Array
     """E[∇ℓ∇ℓ], (rows, m, m)."""
-    seen: dict[str, Any]
-    r: Any
+    seen: dict[str, Array]
+    r: Array
 
 
 def guess(system: System, rows: int) -> Kernels:
-    """Weights that never move."""
+    """Return the kernels that the iteration begins with: those of weights that never move."""
     m, both_roots = system.problem.width, system.groups.root[0]
     both = jnp.concatenate([jnp.tile(both_roots[:m], (rows, 1)), both_roots[m:]])
     return Kernels(both @ both.T, jnp.kron(jnp.tril(jnp.ones((rows, rows)), -1), jnp.eye(m)))
 
 
 @jax.jit
-def sweep(system: System, times: Any, keys: Any, kernels: Any) -> Sweep:
-    """One sweep of every replica, one after the other."""
+def sweep(system: System, times: Array | Host, keys: Keys, kernels: Kernels) -> Sweep:
+    """Return what one sweep gives for every replica, one after the other."""
     return jax.lax.map(lambda pair: _sweep(system, times, *pair), (keys, kernels))
 
 
 @jax.jit
-def mix(old: Kernels, new: Kernels, damping: Any) -> tuple[Kernels, Any]:
-    """(1−α) old + α new, and the largest change of C_θ relative to its largest entry."""
+def mix(old: Kernels, new: Kernels, damping: Scalar) -> tuple[Kernels, Array]:
+    """Return (1−α) old + α new, and the largest change of C_θ relative to its largest entry."""
     change = jnp.max(jnp.abs(new.C - old.C)) / jnp.max(jnp.abs(new.C))
     return jax.tree.map(lambda a, b: (1 - damping) * a + damping * b, old, new), change
 
 
-def _sweep(system: System, times: Any, keys: Keys, kernels: Kernels) -> Sweep:
+def _sweep(system: System, times: Array | Host, keys: Keys, kernels: Kernels) -> Sweep:
     problem, algorithm, (_, m, k, M) = system.problem, system.algorithm, system.shape
     delta, root_start = problem.sample_ratio, system.groups.root[0]
     rows = len(times) - 1
@@ -110,10 +112,9 @@ def _sweep(system: System, times: Any, keys: Keys, kernels: Kernels) -> Sweep:
     R = kernels.R.reshape(rows, m, rows, m)
     on_samples = observables.on_samples(problem) | dict(system.metrics)
 
-    def data_step(carry: Any, i: Any) -> tuple[Any, Any]:
+    def data_step(carry: tuple[Array, Tree], i: Array) -> tuple[tuple[Array, Tree], Tree]:
         F, increments = carry
         r = w[i] - jnp.einsum("ajb,jbs->as", R[i], F) / delta
-        each = partial(jax.vmap, in_axes=(-1, -1, 0), out_axes=-1)
         ell = each(lambda a, b, c: fields.force(problem, times[i], a, b, c))(r, r_star, z)
         slope = each(lambda a, b, c: fields.force_r(problem, times[i], a, b, c))(r, r_star, z)
         increments, Z = algorithm.increments(increments, jax.random.fold_in(keys.increments, i), times[i], dt[i], delta)
@@ -126,7 +127,7 @@ def _sweep(system: System, times: Any, keys: Keys, kernels: Kernels) -> Sweep:
     weight = jnp.ones_like(Z) if algorithm.independent else Z / dt[:, None]
     block_diagonal = jnp.eye(rows)
 
-    def tangents(part: Any) -> Any:
+    def tangents(part: tuple[Array, Array, Array]) -> Array:
         slope, Z, weight = part  # (samples, rows, m, m), (samples, rows), (samples, rows)
         local = jnp.einsum("ij,siab->siajb", block_diagonal, slope * Z[..., None, None]).reshape(-1, P, P)
         system = jnp.eye(P) + kernels.R @ local / delta
@@ -158,7 +159,7 @@ def _sweep(system: System, times: Any, keys: Keys, kernels: Kernels) -> Sweep:
     pulls = drive.reshape(rows, m, rows, m)
     stars = star.reshape(rows, m, k)
 
-    def weight_step(theta: Any, i: Any) -> tuple[Any, Any]:
+    def weight_step(theta: Array, i: Array) -> tuple[Array, Array]:
         here = theta[i]
         pull = jax.vmap(lambda v: fields.drift(problem, times[i], v), -1, -1)(here)
         stiff = jax.vmap(lambda v: fields.drift_theta(problem, times[i], v), -1, -1)(here)
@@ -173,13 +174,13 @@ def _sweep(system: System, times: Any, keys: Keys, kernels: Kernels) -> Sweep:
     return Sweep(Kernels(everything @ everything.T / N, R_new), Gamma, response, equal, seen, r)
 
 
-def _weight_tangents(system: System, stiff: Any, drive: Any, dt: Any, rows: int, m: int) -> Any:
+def _weight_tangents(system: System, stiff: Array, drive: Array, dt: Array, rows: int, m: int) -> Array:
     """R_θ = E[∂θ_i/∂ΔU_j]: T_{i+1,j} = T_ij − γ_i[(∇h_i + Γ_i) T_ij + Σ_l 𝓡(i,l) T_lj], T_{j+1,j} = 1."""
     P = rows * m
     before = jnp.eye(P, k=-m)  # T(i+1, i) = 1; row i+1 continues row i
     steps = jnp.repeat(dt, m)[:, None]
 
-    def one(stiff: Any) -> Any:
+    def one(stiff: Array) -> Array:
         local = jnp.einsum("ij,iab->iajb", jnp.eye(rows), stiff).reshape(P, P)
         # (1 − shift (1 − γ(h' + Γ + 𝓡))) T = shift
         system = jnp.eye(P) - before @ (jnp.eye(P) - steps * (local + drive))
@@ -197,7 +198,7 @@ def fixed_point(
     t_max: float | None = None,
     *,
     dt: float | None = None,
-    times: Any = None,
+    times: ArrayLike | None = None,
     samples: int | None = None,
     seed: int = 0,
     replicas: int = 16,
@@ -207,11 +208,11 @@ def fixed_point(
     iterations: int = 30,
     progress: bool | None = None,
 ) -> Solution:
-    """The curves of `sl.solve` by the paper's own method, a damped iteration over the whole time window (α: `damping`).
+    """Return the curves of `sl.solve` by the paper's own method, a damped iteration over the whole time window.
 
-    At most so many `iterations`, until C_θ changes by less than 1e-3; where it does not, a warning says so, and status
-    is 'tolerance missed'. One grid of steps dt, as it comes, in double precision: nothing is extrapolated, and no step
-    error is told. For iid entries and students without an intercept.
+    α is `damping`. There are at most so many `iterations`, until C_θ changes by less than 1e-3; where it does not, a
+    warning says so, and status is 'tolerance missed'. One grid of steps dt, as it comes, in double precision: nothing
+    is extrapolated, and no step error is told. For iid entries and students without an intercept.
     """
     keep_programs()
     damping = real("damping", damping, above=0, most=1, why="α must lie in (0, 1]")

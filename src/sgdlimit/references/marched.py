@@ -1,7 +1,9 @@
 """`tangents` and `processes`: the march of `sl.solve` with the whole past kept and another way to the response."""
 
 import time as clock
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
+
+from numpy.typing import ArrayLike
 
 from .._cache import keep_programs
 from ..algorithms import Algorithm
@@ -26,7 +28,7 @@ class Words(TypedDict, total=False):
     """What a reference can be told; all words mean what they mean for `sl.solve`."""
 
     dt: float | None
-    times: Any
+    times: ArrayLike | None
     samples: int | None
     seed: int
     replicas: int
@@ -44,7 +46,7 @@ def tangents(
     progress: bool | None = None,
     **words: Unpack[Words],
 ) -> Solution:
-    """The curves of `sl.solve` from exact tangents of every sample, with the whole past kept: an oracle for few steps.
+    """Return the curves of `sl.solve` from exact tangents of every sample, with the whole past kept: an oracle.
 
     Where `sl.solve` finds Γ and 𝓡 by regression, here 𝓡(i,j) = E[∂ℓ_i/∂w_j] is an average of derivatives
     (`eq:dell_dw_disc`), and nothing is projected on functions of the past. The loss must have two derivatives. One
@@ -64,8 +66,8 @@ def processes(
     progress: bool | None = None,
     **words: Unpack[Words],
 ) -> Solution:
-    """The curves of `sl.solve` from the processes ρ_ℓ, D_ℓ, D_r of the paper's rigorous system, for `sl.SGF` and
-    `sl.GradientFlow`.
+    """Return the curves of `sl.solve` from the processes ρ_ℓ, D_ℓ, D_r of the paper's rigorous system, for `sl.SGF`
+    and `sl.GradientFlow`.
 
     R_ℓ = E[ρ_ℓ] + √(τδ) E[D_ℓ] (`eq:R_ell`, `eq:R_ell_planted`), with increments that must be Gaussian. Words are those
     of `sl.references.tangents`.

@@ -1,36 +1,26 @@
 """The paper's own processes for the response R_ℓ: ρ_ℓ, D_ℓ, D_r (`eq:dmft_disc_process`), kept as a reference."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
-import jax
 import jax.numpy as jnp
 
-from ..dmft.response import Answer, Local, Response
+from .._types import Array
+from ..dmft.response import Answer, Local, Response, of_samples
 from ..dmft.system import Start, Step, System
-from ..dmft.tangents import slopes
 from ..problem import fields
 
 
 class Processes(NamedTuple):
     """ρ_ℓ, D_ℓ and ∇ℓ·D_r of every earlier step k, times Z_k: (rows, rows, m, …, M); of every step ℓ, ∇ℓ, γ, B(t)/B."""
 
-    rho: Any
-    D_ell: Any
-    D_r: Any
-    force: Any
-    force_r: Any
-    dt: Any
-    portion: Any
-
-
-def _bends(system: System, step: Step, start: Start, here: Local) -> Any:
-    """∇²ℓ of every sample, (m, m, m, M)."""
-
-    def one(r: Any, r_star: Any, z: Any) -> Any:
-        return fields.force_rr(system.problem, step.t, r, r_star, z)
-
-    return jax.vmap(one, in_axes=(-1, -1, 0), out_axes=-1)(here.r, start.r_star, start.z).astype(system.dtype)
+    rho: Array
+    D_ell: Array
+    D_r: Array
+    force: Array
+    force_r: Array
+    dt: Array
+    portion: Array
 
 
 @final
@@ -43,7 +33,7 @@ class Paper(Response):
     """
 
     def init(self, system: System) -> Processes:
-        """Zeros."""
+        """Return processes of which no row is written: zero, B(t)/B is one."""
         _, m, _, M = system.shape
         rows, dtype = system.memory.size, system.dtype
         return Processes(
@@ -57,10 +47,12 @@ class Paper(Response):
         )
 
     def step(
-        self, system: System, step: Step, start: Start, state: Processes, rho: Any, here: Local
+        self, system: System, step: Step, start: Start, state: Processes, rho: Array, here: Local
     ) -> tuple[Answer, Processes]:
-        """Γ_i and 𝓡(i, j) = γ_j R_ℓ(i, j), (rows, m, m), and the processes with row i written."""
-        slope, bend = slopes(system, step, start, here), _bends(system, step, start, here)
+        """Return Γ_i and 𝓡(i, j) = γ_j R_ℓ(i, j), (rows, m, m), and the processes with row i written."""
+        slope, bend = (
+            of_samples(field, system.problem, step.t, here.r, start) for field in (fields.force_r, fields.force_rr)
+        )
         algorithm, dtype = system.algorithm, state.rho.dtype
         delta = jnp.asarray(system.problem.sample_ratio, dtype)
         tau = jnp.asarray(algorithm.noise_temperature, dtype)
@@ -83,7 +75,7 @@ class Paper(Response):
         turned = jnp.einsum("acs,jcs->jas", slope, D_r)
         portion = algorithm.portion(step.t + step.dt / 2) if algorithm.scheduled else 1.0
         new = (here.Z * rho_ell, here.Z * D_ell, here.Z * turned, here.force, slope, step.dt, portion)
-        written = (past.at[step.index].set(jnp.asarray(row, dtype)) for past, row in zip(state, new, strict=True))
+        written = (past.at[step.number].set(jnp.asarray(row, dtype)) for past, row in zip(state, new, strict=True))
         gamma = jnp.mean(slope, axis=-1).astype(jnp.float64)
         equal = -jnp.einsum("acs,cbs->ab", slope, slope).astype(jnp.float64) / system.samples
         return Answer(gamma, response, equal / system.problem.sample_ratio), Processes(*written)
