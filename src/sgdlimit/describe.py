@@ -48,7 +48,8 @@ def models(room: str) -> dict[str, Any]:
         found += cls.__subclasses__()
     if room in ("loss", "penalty"):
         found.append(problem.VectorField)
-    return {cls.__name__: cls for cls in found[1:] if getattr(house, cls.__name__, None) is cls}
+    public = (cls for cls in found[1:] if getattr(house, cls.__name__, None) is cls)
+    return {cls.__name__: cls for cls in public if dataclasses.is_dataclass(cls)}
 
 
 def _wrapper(room: str) -> str | None:
