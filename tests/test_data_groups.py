@@ -39,7 +39,7 @@ def assert_same(first, second, names=CURVES, factor=1.0):
 @pytest.mark.parametrize("init", [sl.Point(0.0), sl.Normal(0.6)], ids=["zero", "random"])
 def test_one_group_is_iid(init):
     first, second = (
-        sl.solve(logistic(init=init, data=data), sl.SGD(0.5), **LITTLE | {"samples": 2048})
+        sl.solve(logistic(init=init, data=data), sl.SGD(0.5), **LITTLE)
         for data in (sl.Iid(), sl.Spectrum([1.0]))
     )
     for name in CURVES:
@@ -77,7 +77,7 @@ def test_a_larger_variance_is_a_longer_time():
 
 
 def test_groups_add_up():
-    solution = sl.solve(logistic(data=TWO), sl.SGD(0.5), **LITTLE | {"samples": 2048})
+    solution = sl.solve(logistic(data=TWO), sl.SGD(0.5), **LITTLE)
     runs = sl.simulate(logistic(data=TWO), sl.SGD(0.5), dim=100, trials=2, t_max=1.0)
     for result in (solution, runs):
         for name in ("norm", "overlap"):
@@ -91,7 +91,7 @@ def test_groups_add_up():
 def test_memories_agree():
     """A regression on functions of the past, and all tangents with the whole past, on the same random numbers."""
     found, whole = (
-        function(logistic(data=TWO), sl.SGD(0.5), t_max=1.0, dt=0.1, samples=8192, seed=1)
+        function(logistic(data=TWO), sl.SGD(0.5), **LITTLE | {"t_max": 1.0}, seed=1)
         for function in (sl.solve, sl.references.tangents)
     )
     assert_paired(found, whole, (*CURVES, "norm_by_group", "overlap_by_group"))
@@ -201,7 +201,7 @@ def test_covariate_shift():
         data=TWO,
     )
     plain, same, other = (
-        sl.solve(problem, sl.SGD(0.3), **LITTLE | {"samples": 2048}, test_data=law)
+        sl.solve(problem, sl.SGD(0.3), **LITTLE, test_data=law)
         for law in (None, replace(TWO, teacher=None), sl.Spectrum([0.2, 2.0], [0.2, 0.8]))
     )
     np.testing.assert_array_equal(plain["test_error"], same["test_error"])

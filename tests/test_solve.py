@@ -282,10 +282,8 @@ problem = sl.Problem(loss=sl.Logistic(), labels=sl.Sign(), penalty=sl.Ridge(0.01
 s = sl.solve(problem, sl.SGD(0.5), t_max=1.0, dt=0.125, samples=4096, seed=3)
 print(len(jax.devices()), *s["norm"].ravel(), *s["train_loss"], *s["test_error"])
 """
-    one, two = (
-        np.array(fresh(code, XLA_FLAGS=f"--xla_force_host_platform_device_count={n}").split(), dtype=float)
-        for n in (1, 2)
-    )
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count="
+    one, two = (np.array(fresh(code, XLA_FLAGS=f"{flags}{n}").split(), dtype=float) for n in (1, 2))
     assert (one[0], two[0]) == (1, 2)
     np.testing.assert_allclose(two[1:], one[1:], rtol=1e-5, atol=1e-6)
 
