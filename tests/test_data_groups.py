@@ -39,8 +39,7 @@ def assert_same(first, second, names=CURVES, factor=1.0):
 @pytest.mark.parametrize("init", [sl.Point(0.0), sl.Normal(0.6)], ids=["zero", "random"])
 def test_one_group_is_iid(init):
     first, second = (
-        sl.solve(logistic(init=init, data=data), sl.SGD(0.5), **LITTLE)
-        for data in (sl.Iid(), sl.Spectrum([1.0]))
+        sl.solve(logistic(init=init, data=data), sl.SGD(0.5), **LITTLE) for data in (sl.Iid(), sl.Spectrum([1.0]))
     )
     for name in CURVES:
         np.testing.assert_array_equal(first[name], second[name])
