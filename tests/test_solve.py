@@ -339,7 +339,7 @@ def test_grids_and_recorded_times():
 @pytest.mark.parametrize("kernels", [False, True])
 def test_what_is_recorded_where_nothing_is_asked_for(kernels):
     """Every fine step up to 400; with kernels every fourth; steps are a whole number of the coarsest."""
-    words = {"samples": 4096, "dt": 0.1}
+    words = {"samples": 8192, "dt": 0.1}
     plain = sl.solve(square(), sl.SGF(0.5), t_max=2.3, **words)
     assert len(plain.time) == 25
     np.testing.assert_allclose(np.diff(plain.time), 2.3 / 24)
@@ -450,10 +450,10 @@ def test_parameters_of_a_users_loss_do_not_recompile():
     ends, sizes = [], []
     for a in (0.0, 0.1, 0.4):
         problem = dataclasses.replace(square(), loss=sl.Loss(rounded, parameters={"a": a}))
-        ends.append(sl.solve(problem, sl.SGF(0.3), t_max=1.0, dt=0.1, samples=4096)["train_loss"][-1])
+        ends.append(sl.solve(problem, sl.SGF(0.3), t_max=1.0, dt=0.1, samples=8192)["train_loss"][-1])
         sizes.append(count())
     assert sizes[0] == sizes[1] == sizes[2]
-    plain = sl.solve(square(), sl.SGF(0.3), t_max=1.0, dt=0.1, samples=4096)["train_loss"][-1]
+    plain = sl.solve(square(), sl.SGF(0.3), t_max=1.0, dt=0.1, samples=8192)["train_loss"][-1]
     assert ends[0] == pytest.approx(plain, rel=1e-5)
     assert ends[2] > ends[1] > ends[0]
 
@@ -503,7 +503,7 @@ def test_draws_and_own_metrics_are_those_of_the_curves():
 
 @pytest.mark.parametrize("kernels", [False, True])
 def test_a_result_describes_itself(tmp_path, kernels):
-    out = sl.solve(logistic(), sl.SGD(0.5, batch_size=3), t_max=1.0, dt=0.1, samples=4096, kernels=kernels)
+    out = sl.solve(logistic(), sl.SGD(0.5, batch_size=3), t_max=1.0, dt=0.1, samples=8192, kernels=kernels)
     again = sl.load(out.save(tmp_path / "a.nc"))
     assert again.problem == logistic()
     assert again.algorithm == sl.SGD(0.5, batch_size=3)
@@ -518,7 +518,7 @@ def test_a_result_describes_itself(tmp_path, kernels):
 
 def test_divergence_keeps_what_was_reached_and_says_when():
     with pytest.warns(sl.DivergenceWarning, match="largest stable temperature"):
-        out = sl.solve(square(), sl.SGF(6.0), t_max=40.0, dt=0.2, samples=8192)
+        out = sl.solve(square(), sl.SGF(6.0), t_max=40.0, dt=0.1, samples=8192)
     assert out.status == "diverged"
     assert "t = " in out.message
     assert 0 < len(out.time) < 201
