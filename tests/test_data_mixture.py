@@ -168,7 +168,7 @@ CASES = {
 def test_against_runs(case):
     """At d = 400 what is left of its finite size hides in the spread of eight trials."""
     problem, algorithm = CASES[case]
-    times = np.linspace(0.0, 2.0, 5)
+    times = np.linspace(0.0, 2.0, 6)
     solution = sl.solve(problem, algorithm, times=times, **SIZE)
     runs = sl.simulate(
         problem, algorithm, dim=400, trials=8, times=times, seed=3, **({"dt": 0.1} if algorithm.discrete else {})
