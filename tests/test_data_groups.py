@@ -175,7 +175,8 @@ def test_rows_of_a_run():
     theta = theta + 0.3
     other, _ = build(problem, sl.problem.RademacherEntries(), dim, 2000, 4096, jax.random.key(0), own)
     rows = other.test._replace(r_star=other.test.X @ trial.theta_star)  # the same weights, other entries
-    first, second = observe(trial, theta), observe(other._replace(theta_star=trial.theta_star, test=rows), theta)
+    look = jax.jit(observe)
+    first, second = look(trial, theta), look(other._replace(theta_star=trial.theta_star, test=rows), theta)
     assert float(first["test_loss"]) == pytest.approx(float(second["test_loss"]), rel=0.05)
 
 

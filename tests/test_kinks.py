@@ -215,7 +215,8 @@ def test_group_lasso_is_solved_up_to_its_own_kink():
         "init": sl.Normal(1.0),
     }))  # fmt: skip
     with jax.enable_x64(True):
-        moved, _ = Implicit().move(problem, 0.0, 0.5, jnp.asarray(THETA), jnp.zeros(THETA.shape))
+        step = jax.jit(lambda theta: Implicit().move(problem, 0.0, 0.5, theta, jnp.zeros_like(theta)))
+        moved, _ = step(jnp.asarray(THETA))
     length = np.linalg.norm(THETA, axis=0)
     expected = THETA * np.maximum(0.0, 1 - 0.3 / length)
     free = length > 0.32
@@ -236,7 +237,7 @@ def test_the_step_of_a_kinked_penalty_is_differentiated():
 
     expected = -0.5 * np.sum(np.sign(THETA[0]) * (np.abs(THETA[0]) > 0.35))
     for make in (sl.L1, own):
-        assert float(jax.grad(total)(0.7, make)) == pytest.approx(expected, rel=1e-4)
+        assert float(jax.jit(jax.grad(total), static_argnums=1)(0.7, make)) == pytest.approx(expected, rel=1e-4)
 
 
 # --- curvature ---
