@@ -48,7 +48,7 @@ def one_step(algorithm, data, theta, dt, count):
     def step(key):
         draw_key, step_key, state_key = jax.random.split(key, 3)
         state = algorithm.start_updates(state_key, data)
-        draws = algorithm.draws(draw_key, 0, 16, N)
+        draws = algorithm.draws(draw_key, 0, 1, N)
         draw = None if draws is None else draws[0]
         return algorithm.update(data, start, state, 0.0, dt, draw, step_key)[0] - start
 
