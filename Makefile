@@ -37,7 +37,7 @@ notebooks: install
 	$(BIN)/python docs/make_notebooks.py
 
 test: install
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --durations=15
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal --durations=15
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow -s

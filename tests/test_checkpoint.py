@@ -204,7 +204,8 @@ def test_two_devices(monkeypatch, tmp_path):
             sl.simulate(square(), sl.SGD(0.3), **RUNS, checkpoint=tmp_path / "runs.ckpt")
     here = Path(__file__).parent
     paths = os.pathsep.join([str(here), *sys.path])
-    world = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PYTHONPATH": paths}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    world = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": paths}
     done = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], env=world, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     with pytest.raises(sl.InputError, match=r"another number of devices \(2, not 1\)"):

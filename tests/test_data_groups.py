@@ -39,8 +39,7 @@ def assert_same(first, second, names=CURVES, factor=1.0):
 @pytest.mark.parametrize("init", [sl.Point(0.0), sl.Normal(0.6)], ids=["zero", "random"])
 def test_one_group_is_iid(init):
     first, second = (
-        sl.solve(logistic(init=init, data=data), sl.SGD(0.5), **LITTLE | {"samples": 2048})
-        for data in (sl.Iid(), sl.Spectrum([1.0]))
+        sl.solve(logistic(init=init, data=data), sl.SGD(0.5), **LITTLE) for data in (sl.Iid(), sl.Spectrum([1.0]))
     )
     for name in CURVES:
         np.testing.assert_array_equal(first[name], second[name])
@@ -68,16 +67,16 @@ def test_a_larger_variance_is_a_longer_time():
     scale = {"init": sl.Normal(0.6), "teacher": sl.Normal(1.0)}
     plain = logistic(data=sl.Spectrum([1.0, 0.25], [0.3, 0.7], [1.0, 0.8]), penalty=sl.Ridge(0.05), **scale)
     fixed = {"samples": 4096, "replicas": 4, "extrapolate": False, "dtype": "float64"}
-    for function, least in ((sl.references.tangents, 1e-9), (sl.solve, 1e-4)):
-        first = function(wide, sl.SGD(0.2), 1.0, dt=0.025, **fixed)
-        second = function(plain, sl.SGD(c * 0.2), c * 1.0, dt=c * 0.025, **fixed)
+    for function, least, more in ((sl.references.tangents, 1e-9, {}), (sl.solve, 1e-4, {"functions": 8})):
+        first = function(wide, sl.SGD(0.2), 1.0, dt=0.025, **fixed, **more)
+        second = function(plain, sl.SGD(c * 0.2), c * 1.0, dt=c * 0.025, **fixed, **more)
         for name, factor in (("train_loss", 1.0), ("norm", c), ("overlap", c), ("test_loss", 1.0)):
             size = np.max(np.abs(second[name]))
             np.testing.assert_allclose(factor * first[name], second[name], rtol=0, atol=least * size)
 
 
 def test_groups_add_up():
-    solution = sl.solve(logistic(data=TWO), sl.SGD(0.5), **LITTLE | {"samples": 2048})
+    solution = sl.solve(logistic(data=TWO), sl.SGD(0.5), **LITTLE)
     runs = sl.simulate(logistic(data=TWO), sl.SGD(0.5), dim=100, trials=2, t_max=1.0)
     for result in (solution, runs):
         for name in ("norm", "overlap"):
@@ -91,7 +90,7 @@ def test_groups_add_up():
 def test_memories_agree():
     """A regression on functions of the past, and all tangents with the whole past, on the same random numbers."""
     found, whole = (
-        function(logistic(data=TWO), sl.SGD(0.5), t_max=1.0, dt=0.1, samples=8192, seed=1)
+        function(logistic(data=TWO), sl.SGD(0.5), **LITTLE | {"t_max": 1.0}, seed=1)
         for function in (sl.solve, sl.references.tangents)
     )
     assert_paired(found, whole, (*CURVES, "norm_by_group", "overlap_by_group"))
@@ -176,7 +175,8 @@ def test_rows_of_a_run():
     theta = theta + 0.3
     other, _ = build(problem, sl.problem.RademacherEntries(), dim, 2000, 4096, jax.random.key(0), own)
     rows = other.test._replace(r_star=other.test.X @ trial.theta_star)  # the same weights, other entries
-    first, second = observe(trial, theta), observe(other._replace(theta_star=trial.theta_star, test=rows), theta)
+    look = jax.jit(observe)
+    first, second = look(trial, theta), look(other._replace(theta_star=trial.theta_star, test=rows), theta)
     assert float(first["test_loss"]) == pytest.approx(float(second["test_loss"]), rel=0.05)
 
 
@@ -201,7 +201,7 @@ def test_covariate_shift():
         data=TWO,
     )
     plain, same, other = (
-        sl.solve(problem, sl.SGD(0.3), **LITTLE | {"samples": 2048}, test_data=law)
+        sl.solve(problem, sl.SGD(0.3), **LITTLE, test_data=law)
         for law in (None, replace(TWO, teacher=None), sl.Spectrum([0.2, 2.0], [0.2, 0.8]))
     )
     np.testing.assert_array_equal(plain["test_error"], same["test_error"])

@@ -14,6 +14,8 @@ from sgdlimit.exact.spectrum import marchenko_pastur
 from sgdlimit.problem.laws import Categorical
 
 CURVES = ("train_loss", "test_loss", "norm", "overlap")
+SIZE = {"samples": 16384, "dt": 0.1}
+"""One size for all: marches up to t = 8 of problems that differ in numbers are one program."""
 
 
 def mixture(means=(1.2, -1.2), covariance=0.8, weights=None, **more):
@@ -93,7 +95,7 @@ def test_square_loss_reaches_the_ridge_minimiser(algorithm):
 def test_theory_page():
     """Logistic, s = 0.8, |v|² = 1.5: values of a NumPy prototype and of SGD at d = 2000."""
     problem = mixture([1.5**0.5, -(1.5**0.5)])
-    solution = sl.solve(problem, sl.SGD(0.5), t_max=6.0, samples=32768, dt=0.1)
+    solution = sl.solve(problem, sl.SGD(0.5), t_max=6.0, **SIZE)
     known = {"train_loss": (0.2020, 0.0016), "test_loss": (0.346, 0.003), "norm": (1.908, 0.004)}
     known["overlap"] = (1.392 / 1.5**0.5, 0.008 / 1.5**0.5)
     for name, (value, stderr) in known.items():
@@ -103,7 +105,7 @@ def test_theory_page():
 
 def test_classes_that_mirror_each_other_are_one():
     """x → yx maps classes ±v with labels ±1 on one class v with label 1; the loss reads y r alone."""
-    options = {"t_max": 3.0, "samples": 16384, "dt": 0.1}
+    options = {"t_max": 3.0, **SIZE}
     two = sl.solve(mixture(), sl.SGD(0.5), **options)
     one = sl.solve(mixture([1.2]), sl.SGD(0.5), **options, seed=1)
     within(two, one, (*CURVES, "train_error", "test_error"))
@@ -111,15 +113,15 @@ def test_classes_that_mirror_each_other_are_one():
 
 
 def test_classes_may_change_places():
-    here = sl.solve(mixture([1.0, -0.3], weights=[0.7, 0.3]), sl.SGD(0.5), t_max=2.0, samples=8192, dt=0.1)
-    there = sl.solve(mixture([0.3, -1.0], weights=[0.3, 0.7]), sl.SGD(0.5), t_max=2.0, samples=8192, dt=0.1, seed=1)
+    here = sl.solve(mixture([1.0, -0.3], weights=[0.7, 0.3]), sl.SGD(0.5), t_max=2.0, **SIZE)
+    there = sl.solve(mixture([0.3, -1.0], weights=[0.3, 0.7]), sl.SGD(0.5), t_max=2.0, **SIZE, seed=1)
     within(here, there)
 
 
 @pytest.mark.slow
 def test_direction_of_any_length():
     """Means along two directions of one length: only their products count."""
-    options = {"t_max": 2.0, "samples": 8192, "dt": 0.1}
+    options = {"t_max": 2.0, **SIZE}
     along = sl.solve(mixture([[1.2, 0.0], [-1.2, 0.0]]), sl.SGD(0.5), **options)
     turned = sl.solve(mixture([[0.72, 0.96], [-0.72, -0.96]]), sl.SGD(0.5), **options, seed=1)
     within(along, turned, ("train_loss", "test_loss", "norm"))
@@ -128,7 +130,7 @@ def test_direction_of_any_length():
 
 
 def test_means_of_zero_are_labels_without_meaning():
-    options = {"t_max": 2.0, "samples": 8192, "dt": 0.1}
+    options = {"t_max": 2.0, **SIZE}
     nothing = sl.solve(mixture([0.0, 0.0], 1.0), sl.SGD(0.5), **options)
     noise = {"labels": sl.Noise(binary=True), "noise": sl.Rademacher(1.0)}
     plain = sl.Problem(loss=sl.Logistic(), penalty=sl.Ridge(0.05), sample_ratio=1.5, **noise)
@@ -166,8 +168,8 @@ CASES = {
 def test_against_runs(case):
     """At d = 400 what is left of its finite size hides in the spread of eight trials."""
     problem, algorithm = CASES[case]
-    times = np.linspace(0.0, 2.0, 5)
-    solution = sl.solve(problem, algorithm, times=times, samples=8192, dt=0.1)
+    times = np.linspace(0.0, 2.0, 6)
+    solution = sl.solve(problem, algorithm, times=times, **SIZE)
     runs = sl.simulate(
         problem, algorithm, dim=400, trials=8, times=times, seed=3, **({"dt": 0.1} if algorithm.discrete else {})
     )
@@ -211,7 +213,7 @@ def test_rows_that_are_not_gaussian():
 
 def test_snapshots_are_of_all_classes():
     problem = mixture([1.2, -1.2])
-    solution = sl.solve(problem, sl.SGD(0.5), t_max=1.0, samples=8192, dt=0.1, snapshots=[1.0])
+    solution = sl.solve(problem, sl.SGD(0.5), t_max=1.0, **SIZE, snapshots=[1.0])
     r, z = solution["r"][0, :, 0], solution["z"]
     assert set(np.unique(z)) == {0.0, 1.0}
     gap = r[z == 0].mean() - r[z == 1].mean()
@@ -315,7 +317,7 @@ def test_numbers_are_no_structure():
     """Numbers of a mixture are data, not structure: others of them compile nothing anew."""
     assert jax.tree.structure(mixture()) == jax.tree.structure(mixture([0.1, -3.0], 0.2, [0.4, 0.6]))
     problems = [mixture([m, -m]) for m in (0.5, 1.0, 2.0)]
-    found = [sl.solve(problem, sl.SGD(0.5), t_max=1.0, samples=4096, dt=0.1) for problem in problems]
+    found = [sl.solve(problem, sl.SGD(0.5), t_max=1.0, **SIZE) for problem in problems]
     ends = [solution["test_error"][-1] for solution in found]
     assert ends[0] > ends[1] > ends[2]
 

@@ -4,13 +4,16 @@
 blocks between them. `py` blocks are for machines that a test has not: job queue and MPI are played by this one.
 """
 
+import ast
 import codeop
+import inspect
 import re
 import shlex
 import sys
 import types
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -29,7 +32,7 @@ QUICK = ("figure", "verify", "frameworks")
 """Commands that take minutes: they are run with --quick, in a test of their own."""
 ENDLESS = ("explore",)
 """Commands that do not end; their own tests start them."""
-FAST = ("README.md", "docs/conventions.md", "docs/guide.md", "docs/sweeps.md")
+FAST = ("README.md", "docs/conventions.md", "docs/sweeps.md")
 
 
 def written(path: Path) -> bool:
@@ -146,6 +149,23 @@ def test_every_block_of_python_is_run():
     for path in PAGES:
         marked = re.findall(r"(?:```|~~~|:::)\s*(?:py|python|pycon|ipython\w*)\b", path.read_text())
         assert len(marked) == sum(kind in ("python", "py") for kind, _ in blocks(path)), path
+
+
+@pytest.mark.parametrize("path", RUNNING, ids=name_of)
+def test_calls_of_a_page_are_possible(path):
+    """Of those pages too that are slow to run: whatever is called of the package exists and takes these arguments."""
+    calls = [
+        node
+        for kind, text in blocks(path)
+        if kind != "sgdlimit"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and re.fullmatch(r"sl(\.\w+)+", ast.unparse(node.func))
+    ]
+    for call in calls:
+        signature = inspect.signature(attrgetter(ast.unparse(call.func).removeprefix("sl."))(sl))
+        unpacked = any(isinstance(part, ast.Starred) for part in call.args) or any(not k.arg for k in call.keywords)
+        fits = signature.bind_partial if unpacked else signature.bind
+        fits(*call.args, **{word.arg: word.value for word in call.keywords if word.arg})
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)

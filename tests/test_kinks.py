@@ -160,7 +160,8 @@ THETA = np.random.default_rng(0).normal(size=(2, 80))
 def brute(penalty, v, by):
     """The minimiser of ½(x−v)² + by·penalty(x) on a fine grid, one number at a time."""
     x = np.linspace(-6, 6, 240_001)
-    return np.array([x[np.argmin(0.5 * (x - one) ** 2 + by * penalty(x))] for one in np.ravel(v)]).reshape(v.shape)
+    cost = by * penalty(x)
+    return np.array([x[np.argmin(0.5 * (x - one) ** 2 + cost)] for one in np.ravel(v)]).reshape(v.shape)
 
 
 STEPS = {
@@ -187,10 +188,11 @@ def test_the_implicit_step_is_the_proximal_one(name, width):
     problem = sl.Problem(**(WORDS | {"loss": loss, "penalty": penalty, "width": width, "schedule": schedule}))
     theta, gamma, t = THETA[:width], 0.5, 0.3
     change = 0.1 * THETA[:width, ::-1]
+    step = jax.jit(lambda theta, change: Implicit().move(problem, t, gamma, theta, change))
     with jax.enable_x64(True):
 
         def move(change):
-            return Implicit().move(problem, t, gamma, jnp.asarray(theta), jnp.asarray(change))
+            return step(jnp.asarray(theta), jnp.asarray(change))
 
         moved, linear = move(change)
         expected = brute(formula, theta + change, gamma * (1 + t + gamma))
@@ -201,7 +203,8 @@ def test_the_implicit_step_is_the_proximal_one(name, width):
             shift[a] = by
             difference = (np.asarray(move(change + shift)[0]) - np.asarray(move(change - shift)[0])) / (2 * by)
             np.testing.assert_allclose(np.asarray(linear.after)[:, a], difference, atol=1e-4)
-    single, _ = Implicit().move(problem, t, gamma, jnp.asarray(theta), jnp.asarray(change))
+    single, _ = step(jnp.asarray(theta), jnp.asarray(change))
+    assert single.dtype == np.float32
     np.testing.assert_allclose(single, expected, atol=7e-5)
 
 
@@ -212,7 +215,8 @@ def test_group_lasso_is_solved_up_to_its_own_kink():
         "init": sl.Normal(1.0),
     }))  # fmt: skip
     with jax.enable_x64(True):
-        moved, _ = Implicit().move(problem, 0.0, 0.5, jnp.asarray(THETA), jnp.zeros(THETA.shape))
+        step = jax.jit(lambda theta: Implicit().move(problem, 0.0, 0.5, theta, jnp.zeros_like(theta)))
+        moved, _ = step(jnp.asarray(THETA))
     length = np.linalg.norm(THETA, axis=0)
     expected = THETA * np.maximum(0.0, 1 - 0.3 / length)
     free = length > 0.32
@@ -233,7 +237,7 @@ def test_the_step_of_a_kinked_penalty_is_differentiated():
 
     expected = -0.5 * np.sum(np.sign(THETA[0]) * (np.abs(THETA[0]) > 0.35))
     for make in (sl.L1, own):
-        assert float(jax.grad(total)(0.7, make)) == pytest.approx(expected, rel=1e-4)
+        assert float(jax.jit(jax.grad(total), static_argnums=1)(0.7, make)) == pytest.approx(expected, rel=1e-4)
 
 
 # --- curvature ---

@@ -48,7 +48,7 @@ def one_step(algorithm, data, theta, dt, count):
     def step(key):
         draw_key, step_key, state_key = jax.random.split(key, 3)
         state = algorithm.start_updates(state_key, data)
-        draws = algorithm.draws(draw_key, 0, 16, N)
+        draws = algorithm.draws(draw_key, 0, 1, N)
         draw = None if draws is None else draws[0]
         return algorithm.update(data, start, state, 0.0, dt, draw, step_key)[0] - start
 
@@ -141,7 +141,7 @@ def test_shuffled_epochs_use_every_sample_once():
 
 def test_same_seed_same_runs_and_recording_changes_nothing(ridge):
     algorithm = sl.SGD(0.5, batch_size=3)
-    words = {"dim": 60, "trials": 3, "seed": 4}
+    words = {"dim": 40, "trials": 3, "seed": 4}
     a = sl.simulate(ridge, algorithm, times=np.linspace(0, 2, 21), **words)
     b = sl.simulate(ridge, algorithm, times=np.linspace(0, 2, 21), workers=1, **words)
     for name in a.variables:
@@ -154,7 +154,7 @@ def test_same_seed_same_runs_and_recording_changes_nothing(ridge):
 
 
 def test_a_trial_does_not_depend_on_how_many_there_are(ridge):
-    words = {"dim": 50, "t_max": 1.0, "seed": 1}
+    words = {"dim": 40, "t_max": 1.0, "seed": 1}
     few, many = (sl.simulate(ridge, sl.SGF(0.5), trials=k, **words) for k in (2, 5))
     np.testing.assert_array_equal(few["norm"], many["norm"][:2])
 
@@ -183,10 +183,10 @@ def test_float64_agrees_with_float32(ridge):
 
 
 def test_final_weights_and_predictions_belong_together(ridge):
-    runs = sl.simulate(ridge, sl.SGD(0.5), dim=50, trials=2, times=[0.0, 0.5, 1.0], snapshots=[0.5, 1.0])
+    runs = sl.simulate(ridge, sl.SGD(0.5), dim=40, trials=2, times=[0.0, 0.5, 1.0], snapshots=[0.5, 1.0])
     theta, r = runs["theta"], runs["r"]
-    assert theta.shape == (2, 2, 50, 1)
-    assert r.shape == (2, 2, 100, 1)
+    assert theta.shape == (2, 2, 40, 1)
+    assert r.shape == (2, 2, 80, 1)
     np.testing.assert_allclose((theta**2).mean(axis=(2, 3)), runs["norm"][:, 1:, 0, 0], rtol=1e-5)
     y = runs["r_star"][:, :, 0] + runs["z"]
     error = np.mean((r[:, :, :, 0] - y[:, None]) ** 2, axis=2)
@@ -275,7 +275,7 @@ def test_divergence_keeps_what_it_has_and_says_why(ridge):
 
 def test_divergence_before_the_first_requested_time(ridge):
     with pytest.warns(sl.DivergenceWarning):
-        runs = sl.simulate(ridge, sl.SGD(8.0), dim=50, trials=2, times=[200.0])
+        runs = sl.simulate(ridge, sl.SGD(8.0), dim=40, trials=2, times=[200.0])
     assert len(runs.time) == 0
     assert "diverged" in repr(runs)
 
@@ -397,7 +397,7 @@ def margin(r, r_star, z):
 def test_metrics_are_those_of_solve(ridge):
     """ψ = r(r* + z) on train and test samples, θθ* on weights: the second is the overlap."""
     words = {"metrics": {"margin": margin}, "weight_metrics": {"agreement": lambda theta, star: theta * star}}
-    runs = sl.simulate(ridge, sl.SGD(0.5), dim=100, trials=2, times=[0.0, 1.0], snapshots=[1.0], **words)
+    runs = sl.simulate(ridge, sl.SGD(0.5), dim=40, trials=2, times=[0.0, 1.0], snapshots=[1.0], **words)
     np.testing.assert_allclose(runs["agreement"], runs["overlap"][:, :, 0, 0], rtol=1e-5)
     r, y = runs["r"][:, 0, :, 0], runs["r_star"][:, :, 0] + runs["z"]
     np.testing.assert_allclose(runs["train_margin"][:, 1], np.mean(r * y, axis=1), rtol=1e-5)

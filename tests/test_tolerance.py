@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,12 @@ RIDGE = sl.Problem(
     loss=sl.Square(), penalty=sl.Ridge(0.1), sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5)
 )
 NAMES = ("train_loss", "test_loss", "train_error", "test_error", "overlap", "norm")
+
+
+@cache
+def within(tol: float) -> sl.Solution:
+    """One solution for all tests that look at it."""
+    return sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=tol)
 
 
 def off(found: sl.Solution, exact: sl.Solution) -> float:
@@ -41,13 +47,13 @@ def test_what_is_called_complete_is_within_its_tolerance(tol: float) -> None:
 
 
 def test_a_smaller_tolerance_takes_more_samples_and_no_fewer_steps() -> None:
-    rough, fine = (sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=tol).about["options"] for tol in (5e-2, 5e-3))
+    rough, fine = (within(tol).about["options"] for tol in (5e-2, 5e-3))
     assert fine["samples"] > 4 * rough["samples"]
     assert fine["dt"] <= rough["dt"]
 
 
 def test_only_the_named_curves_must_meet_it() -> None:
-    all_of_them = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=5e-3)
+    all_of_them = within(5e-3)
     overlap = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=5e-3, variables="overlap")
     assert overlap.about["options"]["samples"] < all_of_them.about["options"]["samples"]
     assert 2 * overlap.about["diagnostics"]["errors"]["overlap"]["total"] <= 5e-3
@@ -181,7 +187,7 @@ def test_wrong_wishes_are_refused(given: dict[str, object], name: str) -> None:
 
 
 def test_every_part_of_the_error_is_there() -> None:
-    found = sl.solve(RIDGE, sl.SGD(0.3), t_max=2.0, tol=5e-2)
+    found = within(5e-2)
     parts = [found[f"norm_{part}"] for part in ("stderr", "step_error", "projection_error", "bias_error")]
     assert all(np.any(part > 0) for part in (parts[0], parts[1], parts[3]))
     np.testing.assert_allclose(found.curve("norm")[1], np.sqrt(sum(part**2 for part in parts)))
