@@ -29,6 +29,8 @@ class Pace(NamedTuple):
     """Largest stable Euler step, 2 over the largest curvature of the training loss at all times."""
     slopes: tuple[np.ndarray, np.ndarray]
     """E∇ℓ and E∇h, (m, m)."""
+    smooth: bool = True
+    """Whether the force has a derivative, as far as can be seen."""
     moving: tuple[Course, ...] = ()
     """What changes in time and must be resolved: nothing for an algorithm whose step is real."""
 
@@ -40,12 +42,14 @@ def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
     Gradients may jump: the theory and SGD see the gradient alone, which says nothing of a jump of the value.
     """
     check_share(algorithm, np.array([t_max]))
-    for found in _searched(problem, t_max):
-        _refuse_jumps(found)
+    searched = _searched(problem, t_max)
+    for jump in searched:
+        _refuse_jumps(jump)
+    smooth = all(jump.force is None or np.max(jump.force.size) <= SIZE for jump in searched)
     found = curvature(problem, t_max, *start_samples(problem))
     limit = 2 / found.data if found.data > 0 else np.inf
     moving = [] if algorithm.discrete else [*moving_of(problem), *heat_of(algorithm)]
-    return Pace(limit, found.slopes, tuple(course(*item, t_max).thinned() for item in moving))
+    return Pace(limit, found.slopes, smooth, tuple(course(*item, t_max).thinned() for item in moving))
 
 
 def _searched(problem: Problem, t_max: float) -> list[Jumps]:

@@ -142,7 +142,7 @@ class FiniteSamples:
 class Memory:
     """The past, projected on functions: more of them, taken while a stage is marched (`marches.climbed`)."""
 
-    name, beside, words, share = "projection", "projection_error", "memory", 0.5
+    name, beside, words, share = "projection", "projection_error", "memory", 0.6
 
     def error(self, curve: Curve) -> np.ndarray | None:
         """Return the distance between two sets of functions."""

@@ -121,7 +121,8 @@ def foresee(ask: Question) -> Talk[Forecast]:
 def first_effort(ask: Question) -> Effort:
     """Return what the first stage does: as the user says, or little."""
     width = ask.problem.width
-    wanted = ask.samples or DEFAULT_SAMPLES * width
+    pair = width == 2 and ask.samples is None  # the bias is known to matter: they begin with larger marches
+    wanted = ask.samples or DEFAULT_SAMPLES * width * (1 + pair)
     each, least = in_each(wanted, ask.replicas), min(in_each(ask.fewest[0], 1), LARGEST_MARCH)
     if ask.samples is None:
         each = max(each, least)
@@ -131,8 +132,7 @@ def first_effort(ask: Question) -> Effort:
     if ask.algorithm.discrete:  # one grid: few large marches cost no more than many small ones
         each = min(each, max(LARGEST, least))
         return Effort(0, each, max(1, -(-wanted // (each * ask.replicas))))
-    units = 2 * width if width == 1 else max(2 * width, min(3 * width, 8))  # of two units the bias is known to matter
-    fewest = ONE_MARCH * units * max(1.0, np.sqrt(wanted / (DEFAULT_SAMPLES * width)))
+    fewest = (2 + pair) * ONE_MARCH * width * max(1.0, np.sqrt(wanted / (DEFAULT_SAMPLES * width)))
     count = max(least, min(each, 2 ** int(np.ceil(np.log2(fewest) - 0.5))))
     repeats = max(1, -(-wanted // (count * ask.replicas)))
     return Effort(0, count, repeats, count if repeats <= SMALL else max(count, _large(ask, repeats * count)))
