@@ -298,8 +298,9 @@ def draw(results: dict[str, list[Row]], truth: dict[str, Any], path: Path) -> No
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
-    words = {"old": f"commit {EARLIER}", "new": "this solver"}
+    words = {"old": "second edition, tangents", "new": "this solver"}
     drawn = {name: case for name, case in CASES.items() if results.get(name)}
     rows_of = max(1, -(-len(drawn) // 2))
     figure, axes = plt.subplots(rows_of, 2, figsize=(10, 4 * rows_of), layout="constrained", squeeze=False)
@@ -326,6 +327,7 @@ def draw(results: dict[str, list[Row]], truth: dict[str, Any], path: Path) -> No
             ax.axvline(floor(truth[name]), color="0.5", ls=":", lw=1, label="error of the truth")
             ax.legend(fontsize=8)
         ax.grid(alpha=0.3, which="both")
+        ax.xaxis.set_minor_formatter(NullFormatter())
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -53,6 +53,13 @@ def test_steps_that_are_given_stay():
     assert remedied(replace(given, sizes=review(step=3.0).sizes)) == given.draft
 
 
+def test_memory_that_is_too_much_alone_ends_the_work_once_samples_are_enough():
+    hopeless = review(projection=1.1, monte_carlo=0.7, bias=0.3)
+    assert remedied(hopeless) == hopeless.draft
+    assert remedied(review(projection=1.1, monte_carlo=1.5)).wanted > 4096
+    assert remedied(review(projection=0.9, monte_carlo=0.7)).wanted > 4096
+
+
 def test_a_bias_takes_larger_marches():
     draft = remedied(review(bias=1.6))
     assert draft.least == 4 * 2048
@@ -66,7 +73,7 @@ def test_samples_that_are_given_stay():
 
 
 def test_parts_that_are_small_alone_and_too_large_together_take_more_samples():
-    draft = remedied(review(monte_carlo=0.4, step=0.49, projection=2.0, bias=0.39))
+    draft = remedied(review(monte_carlo=0.4, step=0.49, projection=0.9, bias=0.39))
     assert draft.wanted == 1.5 * 4096
 
 

@@ -62,6 +62,11 @@ class Review:
     """Whether steps may be halved: they are neither named nor real."""
     free_samples: bool
 
+    @property
+    def samples_do(self) -> float:
+        """The part of the error that more samples take away."""
+        return math.hypot(self.sizes[MonteCarlo.name], self.sizes[FiniteSamples.name])
+
 
 class Source(Protocol):
     """Something that makes a curve uncertain."""
@@ -105,8 +110,7 @@ class TimeStep:
         a few times the goal one will do."""
         size, goal = review.sizes[self.name], review.goal
         if size > goal and (not review.free_steps or draft.halvings == HALVINGS):
-            others = math.hypot(review.sizes[MonteCarlo.name], review.sizes[FiniteSamples.name])
-            return replace(draft, hopeless=others <= goal)  # more samples do not help a step that was given
+            return replace(draft, hopeless=review.samples_do <= goal)  # more samples do not help a step that was given
         if review.free_steps and size > self.share * goal:
             more = max(1, math.ceil(math.log2(size / (self.share * goal)) / 2 - 0.25))
             return replace(draft, halvings=min(HALVINGS, draft.halvings + more))
@@ -153,8 +157,10 @@ class Memory:
         return error
 
     def remedy(self, draft: Draft, review: Review) -> Draft:
-        """Return the draft as it is: another stage could do nothing better."""
-        return draft
+        """Return the draft as it is, hopeless where memory alone is too much and the others are small: all functions
+        that help were taken within the stage."""
+        alone = review.sizes[self.name] > review.goal and review.samples_do <= review.goal
+        return replace(draft, hopeless=True) if alone else draft
 
     def excess(self, found: Marched, goal: float) -> float:
         """Return the largest error over what counts as small: its share of what is allowed, or the noise of Monte
