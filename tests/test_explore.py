@@ -104,7 +104,7 @@ def test_the_limit_knows_the_batch_through_the_temperature_alone():
         ("tau=", "tau", "0.01 to 10"),
         ("dim=1e3", "dim", "20 to 4000"),
         ("dim=" + "9" * 50, "dim", "20 to 4000"),
-        ("width=0&loss=two_layer", "width", "1 to 3"),
+        ("width=0&loss=two_layer", "width", "1 to 8"),
         ("loss=__import__", "loss", "logistic"),
         ("curves=", "curves", "train_error"),
         ("curves=norm,nothing", "curves", "train_error"),
