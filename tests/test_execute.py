@@ -193,6 +193,17 @@ def test_errors_are_answers(joint):
         assert found[i].about["status"] == "complete"
 
 
+def test_work_that_cannot_be_put_together_is_told_to_all(monkeypatch):
+    """Nobody waits for ever where draws fail, and each call has its answer."""
+
+    def failing(*given):
+        raise RuntimeError("no draws")
+
+    monkeypatch.setattr(place.Place, "start", failing)
+    found = in_order([(*point, QUICK) for point in POINTS["SGD"]], joint=True)
+    assert all(isinstance(part, RuntimeError) for part in found)
+
+
 @pytest.mark.parametrize("failure", [MemoryError, ValueError])
 def test_a_batch_that_fails_goes_in_smaller_ones(failure, monkeypatch):
     """Down to single calls, to the last bit; told, unless it is memory that is missing."""

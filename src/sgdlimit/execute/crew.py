@@ -384,7 +384,11 @@ def _wave(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range, most: 
                 tasks[pool.submit(_by_shape, {n: own.flat for n, own in open_.items()}, sizes(most), stop)] = -1, None
             for future in wait(tasks, timeout=PATIENCE, return_when=FIRST_COMPLETED).done:
                 number, i = tasks.pop(future)
-                if number < 0:
+                if number < 0 and (error := future.exception()) is not None:
+                    failed = list(open_)
+                    open_.clear()
+                    yield from ((number, error) for number in failed)
+                elif number < 0:
                     for number, found in future.result().items():
                         put(number, found)
                 elif i is not None:
