@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import get_annotations
 from typing import ParamSpec, TypeVar, get_args
 
@@ -43,6 +43,12 @@ def parameters_of(function: Callable[..., object]) -> dict[str, inspect.Paramete
                 word: taken.replace(name=word, kind=taken.KEYWORD_ONLY, default=None) for word in get_annotations(kind)
             }
     return found
+
+
+def check_words(function: str, given: Mapping[str, object], known: type) -> None:
+    """Refuse words that a typed dictionary does not have, as Python does for a function that does not take them."""
+    for name in given.keys() - get_annotations(known).keys():
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
 def words(names: str, remedy: str) -> dict[str, str]:

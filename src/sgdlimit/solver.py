@@ -1,13 +1,13 @@
 """`solve` and `plan`: a question is checked, its work is done, and what came out is judged and told."""
 
 import time as clock
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from ._cache import keep_programs
-from ._vocabulary import elsewhere, words
+from ._vocabulary import check_words, elsewhere, words
 from .algorithms import Algorithm
 from .control import stages
 from .control.outcome import LEVEL, finished
@@ -107,7 +107,7 @@ def solve(
     """
     begin = clock.perf_counter()
     keep_programs()
-    _check_words(further)
+    check_words("solve", further, Further)
     given = Given(
         tol=tol, times=times, dt=dt, samples=samples, replicas=replicas, functions=functions, seed=seed,
         max_seconds=max_seconds, checkpoint=checkpoint, **further,
@@ -120,12 +120,6 @@ def solve(
     return finished(question, outcome, begin, "DMFT", **_said(further))
 
 
-def _check_words(given: Mapping[str, Any], known: type = Further) -> None:
-    """As Python does with a word that a function does not have."""
-    for name in given.keys() - known.__annotations__.keys():
-        raise TypeError(f"solve() got an unexpected keyword argument {name!r}")
-
-
 def _said(further: Further) -> dict[str, Any]:
     """What of it a result tells among its options."""
     return {name: value for name, value in further.items() if name == "test_data" and value is not None}
@@ -135,7 +129,7 @@ def solving(problem: Problem, algorithm: Algorithm, shared: Shared, **options: A
     """`solve` as a talk, for who carries several of them on at once (`execute.crew.many`)."""
     begin, t_max = clock.perf_counter(), options.pop("t_max", None)
     options.pop("progress", None)
-    _check_words(options, Given)
+    check_words("solve", options, Given)
     keep_programs()
     question = asked(problem, algorithm, t_max, Given(**options), shared=shared)
     outcome = yield from precisely(stages.solve(question))

@@ -79,8 +79,7 @@ class Grids(NamedTuple):
 
     def level(self, stride: int) -> Level:
         """Return the grid of this stride as it is marched."""
-        algorithm = self.system.algorithm
-        return planning.level(self.steps.times, stride, self.system.memory, self.system.dtype, algorithm.discrete)
+        return self.work(stride, 0).level
 
     def work(self, stride: int, turn: int, others: Memory | None = None, keep: tuple[int, ...] = ()) -> Work:
         """Return the work of marching all replicas once on one grid."""
@@ -100,10 +99,10 @@ def climbed(stage: Stage) -> Talk[Marched]:
     More functions are closer to each other, and a regression on them has more noise of its own.
     """
     ask, steps, goal = stage.question, stage.steps, stage.question.goal.tol / WITHIN
+    keep = tuple(int(i) for i in planning.snapshot_steps(steps.times, ask.wish.snapshots))
     found: Marched | None = None
     for kept in ask.memories(steps):
         system = ask.system(stage.effort.each, steps, kept)
-        keep = tuple(int(i) for i in planning.snapshot_steps(steps.times, ask.wish.snapshots))
         grids = Grids(ask, system, steps, stage.strides(steps), keep, stage.deadline)
         before, found = found, (yield from _marched(grids, stage.effort))
         if before is not None and found.diverged and not before.diverged:

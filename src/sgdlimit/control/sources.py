@@ -10,7 +10,7 @@ from typing import Protocol, final
 
 import numpy as np
 
-from ..estimate import errors
+from ..estimate import curves, errors
 from ..estimate.errors import Curve
 from ..estimate.marched import Marched
 from ..results import statistics
@@ -68,23 +68,13 @@ class Review:
         return math.hypot(self.sizes[MonteCarlo.name], self.sizes[FiniteSamples.name])
 
 
-class Source(Protocol):
-    """Something that makes a curve uncertain."""
+class Source(curves.Source, Protocol):
+    """Something that makes a curve uncertain, and what can be done about it."""
 
-    name: str
-    beside: str
     words: str
     """In messages."""
     share: float
     """Of the error that is allowed."""
-
-    def error(self, curve: Curve) -> np.ndarray | None:
-        """Return the error at every time; None where it cannot be told."""
-        ...
-
-    def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """Return the part of the error that its remedy would take away."""
-        ...
 
     def remedy(self, draft: Draft, review: Review) -> Draft:
         """Return what the next stage must do for it, beside what the draft says already."""

@@ -16,7 +16,7 @@ import numpy as np
 from .. import _machine as machine
 from ..dmft.work import REPEATS
 from ..errors import reject
-from ..estimate.curves import Labelled, label
+from ..estimate.curves import Labelled, Split, label
 from ..estimate.errors import ONE_MARCH
 from ..estimate.marched import Marched
 from ..execute.crew import Talk
@@ -59,13 +59,17 @@ class Reached(NamedTuple):
 
     def worst(self, part: str = "total") -> float:
         """Return the largest relative error of the curves that must meet the tolerance: in all, or from one source."""
-        errors = [split for name, split in self.labelled.errors.items() if name in self.stage.question.goal.variables]
-        return max((split.total if part == "total" else split.parts[part] for split in errors), default=0.0)
+        return max((split.total if part == "total" else split.parts[part] for split in self._judged), default=0.0)
 
     def asks(self, part: str) -> float:
         """Return the largest part of these errors that the remedy of one source could take away."""
-        errors = [split for name, split in self.labelled.errors.items() if name in self.stage.question.goal.variables]
-        return max((split.asks[part] for split in errors), default=0.0)
+        return max((split.asks[part] for split in self._judged), default=0.0)
+
+    @property
+    def _judged(self) -> list[Split]:
+        """The errors of the curves that must meet the tolerance."""
+        variables = self.stage.question.goal.variables
+        return [split for name, split in self.labelled.errors.items() if name in variables]
 
 
 class Outcome(NamedTuple):

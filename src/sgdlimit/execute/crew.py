@@ -105,6 +105,10 @@ def alone(talk: Talk[T], progress: bool | None = None, executor: Executor | None
                 step = partial(talk.throw, error)
 
 
+def _silent(steps: int) -> None:
+    """Where nobody shows how far the work is: many solutions have one bar, of their caller's."""
+
+
 # --- one slice of replicas ---
 
 
@@ -202,7 +206,7 @@ def _compiled(slices: list[_Slice]) -> float:
         if own.shape not in _COMPILED and not own.kept and begin <= own.deadline:
             with precise():
                 own.place.check(own.work)
-                along(One(own.march()), 1, told=lambda steps: None, stop=threading.Event())
+                along(One(own.march()), 1, told=_silent, stop=threading.Event())
             _COMPILED.add(own.shape)
     return clock.perf_counter() - begin
 
@@ -280,9 +284,7 @@ def performed(work: Work) -> Records:
     """Return the records of all of a slice, in a process that knows nothing else of the solution."""
     with precise():
         march, keep = March(work.system, stacked(work.draws()), work.level), work.keep
-        (records,) = along(
-            One(march), len(march.level.times), keep=keep, told=lambda steps: None, stop=threading.Event()
-        )
+        (records,) = along(One(march), len(march.level.times), keep=keep, told=_silent, stop=threading.Event())
     return records
 
 
@@ -355,9 +357,6 @@ def _wave(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range, most: 
     open_, tasks = dict[int, _Open](), dict[Future[Any], tuple[int, int | None]]()
     pool = ThreadPoolExecutor(min(most, 1 + (os.cpu_count() or 1)), "sgdlimit")
 
-    def silent(steps: int) -> None:
-        """Many solutions have one bar, of their caller's."""
-
     def step(number: int) -> None:
         tasks[pool.submit(open_[number].step)] = number, None
 
@@ -365,7 +364,7 @@ def _wave(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range, most: 
         own = open_[number]
         own.slices, own.found = _slices(wanted), {}
         if not joint:
-            tasks.update({pool.submit(part.run, silent, stop): (number, i) for i, part in enumerate(own.flat)})
+            tasks.update({pool.submit(part.run, _silent, stop): (number, i) for i, part in enumerate(own.flat)})
 
     def put(number: int, found: dict[int, Came]) -> None:
         own = open_[number]
@@ -469,10 +468,10 @@ def _batches(slices: list[_Slice], batches: list[int], stop: threading.Event) ->
 def _batch(slices: list[_Slice], points: int, stop: threading.Event) -> list[Records | None]:
     """In one program, of so many points."""
     if len(slices) == 1:
-        return [slices[0].run(lambda steps: None, stop)]
+        return [slices[0].run(_silent, stop)]
     if clock.perf_counter() > min(own.deadline for own in slices):
         return [None] * len(slices)
     with precise():
         program = Several([own.march() for own in slices], points)
-        found = along(program, len(slices[0].level.times), marches=len(slices), told=lambda steps: None, stop=stop)
+        found = along(program, len(slices[0].level.times), marches=len(slices), told=_silent, stop=stop)
     return [own.found(records) for own, records in zip(slices, found, strict=True)]

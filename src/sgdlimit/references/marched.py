@@ -6,6 +6,7 @@ from typing import TypedDict, Unpack
 from numpy.typing import ArrayLike
 
 from .._cache import keep_programs
+from .._vocabulary import check_words
 from ..algorithms import Algorithm
 from ..control import stages
 from ..control.marches import Stage
@@ -84,8 +85,7 @@ def _marched(
 ) -> Solution:  # fmt: skip
     """One stage with this response and the whole past."""
     begin = clock.perf_counter()
-    for word in words.keys() - Words.__annotations__.keys():
-        raise TypeError(f"{name}() got an unexpected keyword argument {word!r}")
+    check_words(name, words, Words)
     keep_programs()
     question = asked(problem, algorithm, t_max, Given(**words), response=response, name=f"sl.references.{name}")
     check_size(problem, len(question.steps(0).times) - 1, f"sl.references.{name}")
