@@ -12,7 +12,7 @@ from sgdlimit.dmft import planning
 from sgdlimit.dmft.assemble import assemble
 from sgdlimit.dmft.memory import Moments
 from sgdlimit.dmft.noise import draw
-from sgdlimit.dmft.response import Local, Path, Regression, of_samples, regress
+from sgdlimit.dmft.response import RIDGE, Local, Path, Regression, of_samples, regress
 from sgdlimit.problem import fields
 
 KEPT = Moments((0.2, 1.0, 5.0))
@@ -101,6 +101,22 @@ def replicas(problem, towards, past, force=None, samples=1024):
 def assert_mean(copies, exact):
     spread = copies.std(axis=0, ddof=1) / np.sqrt(len(copies))
     assert_within(copies.mean(axis=0) - exact, spread + FOUND, trials=len(copies))
+
+
+@pytest.mark.parametrize("count", [5, 64, 65, 140])
+def test_few_and_many_coefficients_are_those_of_iterated_ridge(count):
+    """By columns up to 64 regressors, by blocks beyond: Σ_{k<8} (ridge·K)^k K b, K = (G + ridge)⁻¹, by LAPACK."""
+    rng = np.random.default_rng(count)
+    rows = rng.standard_normal((count, count)) @ (
+        np.geomspace(1, 1e-3, count)[:, None] * rng.standard_normal((count, 4 * count))
+    )
+    rows /= np.sqrt(np.mean(rows**2, axis=1, keepdims=True))
+    gram, cross = rows @ rows.T / rows.shape[1], rng.standard_normal((count, 3))
+    damped = np.linalg.inv(gram + RIDGE * np.eye(count))
+    expected = sum(np.linalg.matrix_power(RIDGE * damped, k) for k in range(8)) @ damped @ cross
+    np.testing.assert_allclose(
+        regress(jnp.asarray(gram), jnp.asarray(cross)), expected, rtol=1e-7, atol=1e-7 * np.max(np.abs(expected))
+    )
 
 
 def test_a_nonlinear_force_has_its_mean_slope():

@@ -1,6 +1,7 @@
 """The solver against independent simulation at large dimension, and the coverage of its error bars: minutes."""
 
 import time
+from threading import Event
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,12 @@ from problems import CURVES, logistic, square
 from scipy import stats
 
 import sgdlimit as sl
+from sgdlimit.dmft import memory
+from sgdlimit.dmft.assemble import assemble
+from sgdlimit.dmft.tangents import Tangents
+from sgdlimit.dmft.work import Work
+from sgdlimit.execute.loop import March, One, along
+from sgdlimit.execute.place import stacked
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +44,27 @@ def test_ridge_to_three_in_a_thousand(delta, algorithm, ridge, dt, samples):
         print(f"{name:12s} max |z| {np.max(gap / (error + 1e-9)):.2f}, of the largest {gap.max() / scale:.1e}")
         assert_within(gap[::8], error[::8] + 1e-9, trials=16)
         assert gap.max() / scale < 3e-3
+
+
+@pytest.mark.parametrize("algorithm", [sl.GradientFlow(), sl.SGF(0.4)])
+def test_late_times_do_not_run_away_from_rounding(algorithm):
+    """Without a penalty at δ = 1, the slowest there is, t = 10⁴ in steps of 0.25, in single precision.
+
+    Once it ran away between t = 4000 and 7000, with functions half a rung down the ladder.
+    """
+    problem, times = square(1.0, 0.0), 0.25 * np.arange(40_001)
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        kept = memory.shifted(memory.Moments(memory.ladder(times[-1], 0.05)))
+        system = assemble(problem, algorithm, 256, kept, response=Tangents())
+        work = Work(system, times, 1, 0, range(8))
+        (found,) = along(One(March(system, stacked(work.draws()), work.level)), len(times), told=id, stop=Event())
+    assert not found.reason
+    at = np.array([4_000, 16_000, 40_000])
+    exact = sl.least_squares(problem, algorithm, times=times[at])
+    for name in ("overlap", "norm"):
+        value = found.values[name][:, at, 0, 0]
+        gap, error = value.mean(axis=0) - exact[name][:, 0, 0], value.std(axis=0, ddof=1) / np.sqrt(len(value))
+        assert_within(gap, error + 3e-3 * np.max(np.abs(exact[name])), trials=len(value))
 
 
 def test_ridge_kernels():

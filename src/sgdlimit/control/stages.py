@@ -27,6 +27,8 @@ from .sources import LARGEST, SOURCES, Draft, Review, TimeStep, remedied
 
 DEFAULT_SAMPLES = 16384
 """Of the first stage, times the width."""
+LOOSE = 0.02
+"""From this tolerance on a first stage of many units is half as large: it mostly is the last."""
 SMALL = 4
 """So many marches of the size at hand are better than larger ones, which are compiled."""
 LARGEST_MARCH = 2**17
@@ -127,6 +129,8 @@ def first_effort(ask: Question) -> Effort:
     width = ask.problem.width
     pair = width == 2 and ask.samples is None  # the bias is known to matter: they begin with larger marches
     wanted = ask.samples or DEFAULT_SAMPLES * width * (1 + pair)
+    if ask.samples is None and width > 2 and ask.goal.tol >= LOOSE:
+        wanted //= 2
     each, least = in_each(wanted, ask.replicas), min(in_each(ask.fewest[0], 1), LARGEST_MARCH)
     if ask.samples is None:
         each = max(each, least)
