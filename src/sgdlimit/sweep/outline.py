@@ -1,6 +1,7 @@
 """What a sweep will take, before it begins."""
 
 import time as clock
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -59,7 +60,6 @@ def plan_sweep(
         problem, algorithm, over, listed=points, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed,
         seeds=seeds, store=store, executor=executor, retries=retries, options=options,
     )  # fmt: skip
-    asked.engine.close()
     missing = asked.missing(asked.stored())
     keys = {task.key for task in missing}
     lines = [{**task.labels, "stored": task.key not in keys} for task in asked.tasks]
@@ -72,11 +72,11 @@ def _pilot(task: Task, store: Store | None) -> float:
     """Seconds of one point, beside compiling."""
     from ..solver import plan
 
-    with tasks.quiet():
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         plain = {"tol", "variables", "replicas"}
-        if all(kind == "solve" and plain.issuperset(options) for kind, options in task.calls):
+        if task.calls.keys() == {"solve"} and plain.issuperset(task.calls["solve"]):
             return plan(
-                task.problem, task.algorithm, times=task.times, seed=task.seed, progress=False, **task.calls[0].options
+                task.problem, task.algorithm, times=task.times, seed=task.seed, progress=False, **task.calls["solve"]
             ).seconds
         tasks.perform(task)  # compiles
         begin = clock.perf_counter()

@@ -10,7 +10,6 @@ from ..algorithms import Algorithm
 from ..errors import SweepWarning
 from ..problem import Problem
 from ..progress import Progress
-from . import tasks
 from .ask import PreparedSweep, prepare
 from .result import Sweep, assemble
 from .tasks import Outcome, Task
@@ -64,9 +63,12 @@ def sweep(
         outcomes = asked.stored()
         outcomes |= _computed(asked, asked.missing(outcomes), progress)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(asked)) from None
-    finally:
-        asked.engine.close()
+        words = "no point was kept; give the sweep a folder, store='…', and the same call goes on from there"
+        if asked.store is not None:
+            total, missing = len(asked.tasks), len(asked.missing(asked.stored()))
+            words = f"{total - missing} of {total} points are kept in {asked.store.folder}"
+            words += "; the same call goes on from there"
+        raise KeyboardInterrupt(words) from None
     found = assemble(asked.plan, asked.tasks, outcomes, asked.about)
     broken = [line for line in found.failed if line["status"] == "failed"]
     if broken:
@@ -77,9 +79,9 @@ def sweep(
 
 def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) -> dict[str, Outcome]:
     """Compute what is missing; what another sweep puts into the store meanwhile is taken from there."""
-    store, left = asked.store, list(missing)
+    store, left, total = asked.store, list(missing), len(asked.tasks)
     outcomes: dict[str, Outcome] = {}
-    drawn = failures = 0
+    failures = 0
     others: set[str] = set()
     """Points that another sweep has put into the store since we looked."""
 
@@ -92,26 +94,18 @@ def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) 
         return True
 
     def pending() -> Iterator[Task]:
-        nonlocal drawn
         while left:
             task = left.pop(0)
             if done_elsewhere(task):
                 bar.advance()
             else:
-                drawn += 1
-                tell()
                 yield task
-
-    def tell() -> None:
-        running = min(drawn - len(outcomes), asked.engine.workers or drawn)
-        finished = len(asked.tasks) - len(missing) + len(outcomes.keys() | others)
-        bar.phase(f"{finished} of {len(asked.tasks)} done, {running} running, {failures} failed")
 
     if not missing:
         return outcomes
     with (
         Progress("sweep", len(missing), progress) as bar,
-        tasks.quiet(),
+        warnings.catch_warnings(action="ignore", category=RuntimeWarning),  # `status` and `reason` tell of every point
         contextlib.closing(asked.engine.run(pending())) as finished,
     ):
         for task, outcome in finished:
@@ -120,13 +114,5 @@ def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) 
             outcomes[task.key] = outcome
             failures += outcome.failed
             bar.advance()
-            tell()
+            bar.phase(f"{total - len(missing) + len(outcomes.keys() | others)} of {total} done, {failures} failed")
     return outcomes if store is None else outcomes | store.load(others - outcomes.keys())
-
-
-def _kept(asked: PreparedSweep) -> str:
-    """After Ctrl-C: what is there, and how to go on."""
-    if asked.store is None:
-        return "no point was kept; give the sweep a folder, store='…', and the same call goes on from there"
-    there = len(asked.tasks) - len(asked.missing(asked.stored()))
-    return f"{there} of {len(asked.tasks)} points are kept in {asked.store.folder}; the same call goes on from there"
