@@ -1,6 +1,7 @@
 """`Sweep`: all points of a sweep as labelled arrays over its axes."""
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,20 +111,18 @@ class Sweep:
         return cls(found, found.pop("comparison", None), about | {"title": str(title)})
 
     def __repr__(self) -> str:
+        def counted(words: "xarray.DataArray") -> str:
+            return ", ".join(f"{count} {word or 'not compared'}" for word, count in Counter(words.values.flat).items())
+
         sizes = ", ".join(f"{name}: {size}" for name, size in self.dataset["status"].sizes.items())
         lines = [f"<Sweep over ({sizes})>"]
         for kind, found in self.datasets.items():
-            words, counts = np.unique(found["status"].values, return_counts=True)
-            said = ", ".join(f"{count} {word}" for word, count in zip(words, counts, strict=True))
-            lines.append(f"  {kind}: {said}; {float(found['seconds'].sum()):.3g} s of work")
-        if self.comparison is not None:
-            verdict = self.comparison["verdict"].sel(variable="all")
-            for other in verdict["against"].values:
-                words, counts = np.unique(verdict.sel(against=other).values, return_counts=True)
-                said = ", ".join(f"{count} {word or 'not compared'}" for word, count in zip(words, counts, strict=True))
-                lines.append(f"  {next(iter(self.datasets))} against {other}: {said}")
-        lines += [f"  {line['status']}: {line['reason']}" for line in self.failed[:3]]
-        return "\n".join(lines)
+            lines.append(f"  {kind}: {counted(found['status'])}; {float(found['seconds'].sum()):.3g} s of work")
+        for one in (
+            () if self.comparison is None else self.comparison["verdict"].sel(variable="all").transpose("against", ...)
+        ):
+            lines.append(f"  {next(iter(self.datasets))} against {one['against'].item()}: {counted(one)}")
+        return "\n".join([*lines, *(f"  {line['status']}: {line['reason']}" for line in self.failed[:3])])
 
 
 def assemble(plan: Plan, tasks: Sequence[Task], outcomes: Mapping[str, Outcome], about: Mapping[str, Any]) -> Sweep:
