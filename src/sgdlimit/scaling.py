@@ -76,9 +76,10 @@ def fit_exponent(
     fits = [(_fit(log_x, log_y, weights, told, one), one) for one in spans]
     least = min(math.hypot(*fit[2:]) for fit, _ in fits)
     alike = [item for item in fits if math.hypot(*item[0][2:]) <= ALIKE * least]
-    (slope, level, *errors), chosen = max(alike, key=lambda item: np.ptp(log_x[item[1]]))
+    (slope, level, fit_error, window_error), chosen = max(alike, key=lambda item: np.ptp(log_x[item[1]]))
     ends = float(x[chosen[0]]), float(x[chosen[-1]])
-    return Exponent(slope, math.hypot(*errors), *errors, math.exp(level), ends, np.gradient(log_y, log_x))
+    error, slopes = math.hypot(fit_error, window_error), np.gradient(log_y, log_x)
+    return Exponent(slope, error, fit_error, window_error, math.exp(level), ends, slopes)
 
 
 def _read(x: Any, y: Any, y_error: Any) -> tuple[np.ndarray, ...]:

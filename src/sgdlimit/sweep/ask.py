@@ -101,29 +101,23 @@ def _task(
     given: Options,
 ) -> Task:
     """What one point computes; options along an axis win over those that are common."""
-    own = dict(setting.options)
+    own: dict[str, Any] = dict(setting.options)
     t_max, seed = own.pop("t_max", None), seed_number(own.pop("seed", given["seed"]))
     calls = {kind: {**said, **{n: own[n] for n in own if n in takes(kind)}} for kind, said in kinds.items()}
     if "solve" in calls:
         numbers(**{name: calls["solve"][name] for name in Numbers._fields if name in calls["solve"]})
-    task = Task(
-        setting.problem,
-        setting.algorithm,
-        calls,
-        time_grid.linear(t_max, TIMES) if times is None else times,
-        seed,
-        final=given["keep"] == "final",
-        labels={name: points.label(value) for name, value in point.items()},
-    )
+    times = time_grid.linear(t_max, TIMES) if times is None else times
+    labels = {name: points.label(value) for name, value in point.items()}
+    task = Task(setting.problem, setting.algorithm, calls, times, seed, given["keep"] == "final", labels)
     return replace(task, seed=task.own_seed) if given["seeds"] == "independent" else task
 
 
 def _times(given: Options, t_max_is_axis: bool) -> np.ndarray | None:
     """Recorded at every point; None: every point has a t_max of its own."""
     if not t_max_is_axis:
-        t_max, times = given["t_max"], given["times"]
-        alone = times is None and t_max is not None
-        return time_grid.linear(t_max, TIMES) if alone else time_grid.resolve(t_max, times)
+        if given["times"] is None and given["t_max"] is not None:
+            return time_grid.linear(given["t_max"], TIMES)
+        return time_grid.resolve(given["t_max"], given["times"])
     for name in ("t_max", "times"):
         if given[name] is not None:
             raise reject(name, given[name], "t_max is an axis; leave this out")

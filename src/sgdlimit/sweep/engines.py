@@ -15,14 +15,11 @@ from concurrent import futures
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import reject, whole
 from ..execute.crew import MOST, many, refuse_fork
 from .tasks import Outcome, Task, failed, perform, perform_elsewhere, performing
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 Finished = Generator[tuple[Task, Outcome], None, None]
 
@@ -140,7 +137,7 @@ def _executor(executor: Executor, retries: int, tasks: Iterator[Task]) -> Finish
     return _through(partial(executor.submit, function), tasks, retries, trouble, lambda: ahead)
 
 
-def _cluster(client: "Client", retries: int, tasks: Iterator[Task]) -> Finished:
+def _cluster(client: Any, retries: int, tasks: Iterator[Task]) -> Finished:
     """A Dask cluster. Its scheduler tries a task again whose worker died; what it forgot, restarted, is sent again."""
 
     def gone() -> bool:
@@ -153,8 +150,7 @@ def _cluster(client: "Client", retries: int, tasks: Iterator[Task]) -> Finished:
 
     def ahead() -> int:
         try:
-            threads: Any = client.nthreads()  # of all workers, which may come and go
-            return max(AHEAD, 4 * sum(threads.values()))
+            return max(AHEAD, 4 * sum(client.nthreads().values()))  # of all workers, which may come and go
         except Exception:  # a scheduler that restarts, or is gone, does not tell
             return AHEAD
 

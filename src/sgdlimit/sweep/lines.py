@@ -13,8 +13,6 @@ from .reading import Diagram, Entry, Time, axis_named, dataset_of, logarithmic, 
 if TYPE_CHECKING:
     import xarray
 
-    Arrays = tuple[xarray.DataArray, xarray.DataArray, xarray.DataArray]
-
 VALUES = 33
 """Of the other axis, at which a line through scattered points is looked for."""
 STEPS = 1025
@@ -81,10 +79,9 @@ def critical_line(
     u = np.log(x[order]) if log else x[order].astype(float)
     gap = gap.transpose(..., axis)
     rows = (np.asarray(part.transpose(*gap.dims)).reshape(-1, len(x))[:, order] for part in (gap, error, width))
-    found = [_crossing(u, *row, which, variable == "status") for row in zip(*rows, strict=True)]
+    found = [_crossing(u, *row, which=which, jumps=variable == "status") for row in zip(*rows, strict=True)]
     others = {dim: gap[dim] for dim in gap.dims[:-1]}
-    columns = (np.array(column).reshape(gap.shape[:-1]) for column in zip(*found, strict=True))
-    place, stderr, between, count, reason = columns
+    place, stderr, between, count, reason = (np.reshape(part, gap.shape[:-1]) for part in zip(*found, strict=True))
     value = np.exp(place) if log else place
     scale = value if log else 1.0  # dx = x du
     parts = {
@@ -117,7 +114,7 @@ def _gap(
 
 
 def _crossing(
-    u: np.ndarray, gap: np.ndarray, error: np.ndarray, width: np.ndarray, which: str, jumps: bool
+    u: np.ndarray, gap: np.ndarray, error: np.ndarray, width: np.ndarray, *, which: str, jumps: bool
 ) -> Crossing:
     """Where values change sign, zero counted as positive; missing ones are left out.
 
@@ -144,9 +141,10 @@ def _crossing(
     # Where a profile jumps, or has no neighbours, all that is known is that the root is between the two points.
     bound = reading.UNIFORM * step
     beside = [slopes[j] for j in (i - 1, i + 1) if 0 <= j < len(slopes)]
-    thinner = [root for start in (0, 1) for root in _nearest(_roots(u[start::2], gap[start::2]), place)]
-    if thinner and not jumps and slopes[i] <= JUMP * max(beside, default=0.0):
-        bound = min(bound, reading.SECOND * max(abs(root - place) for root in thinner))
+    thinner = [_roots(u[start::2], gap[start::2]).values() for start in (0, 1)]
+    moved = [min(abs(root - place) for root in found) for found in thinner if found]
+    if moved and not jumps and slopes[i] <= JUMP * max(beside, default=0.0):
+        bound = min(bound, reading.SECOND * max(moved))
     return Crossing(place, stderr, float(max(bound, reading.UNIFORM * width[i])), len(roots))
 
 
@@ -160,14 +158,9 @@ def _roots(u: np.ndarray, gap: np.ndarray) -> dict[int, float]:
     return {int(i): float(brentq(lambda at: float(curve(at)), u[i], u[i + 1])) for i in brackets}  # type: ignore
 
 
-def _nearest(roots: dict[int, float], to: float) -> list[float]:
-    """That root which is closest to a place; none of none."""
-    return sorted(roots.values(), key=lambda root: abs(root - to))[:1]
-
-
 def _on_triangles(
     dataset: "xarray.Dataset", axis: str, gap: "xarray.DataArray", error: "xarray.DataArray", at: ArrayLike | None
-) -> "Arrays":
+) -> list["xarray.DataArray"]:
     """Functions that are linear on the triangles between scattered points, on a grid; and the heights of triangles."""
     import xarray
     from scipy.interpolate import LinearNDInterpolator
@@ -187,7 +180,4 @@ def _on_triangles(
         other: (other, others, dataset[other].attrs),
         axis: (axis, square.along(1, u), {"scale": "log" if log else "linear"}),
     }
-    values, errors, width = (
-        xarray.DataArray(part, coords, (other, axis)) for part in (surfaces[..., 0], surfaces[..., 1], heights)
-    )
-    return values, errors, width
+    return [xarray.DataArray(part, coords, (other, axis)) for part in (*np.moveaxis(surfaces, -1, 0), heights)]

@@ -88,8 +88,7 @@ def refine(
             return sweep(problem, algorithm, points=listed, store=kept, progress=False, **options)
 
         def evaluate(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SweepWarning)  # the sweep over all points says it again
+            with warnings.catch_warnings(action="ignore", category=SweepWarning):  # the last sweep says it again
                 found = computed(chosen)
             bar.advance(len(chosen))
             value, error, _ = read(found, variable, time, entry)

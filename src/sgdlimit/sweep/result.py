@@ -149,9 +149,9 @@ def assemble(plan: Plan, tasks: Sequence[Task], outcomes: Mapping[str, Outcome],
         for kind in kinds:
             groups[kind]["seed"] = (axes, seeds, {"long_name": ABOUT_POINTS["seed"]})
 
-    def labelled(group: str, further: Mapping[str, Any], **attrs: Any) -> xarray.Dataset:
+    def labelled(group: str, further: dict[str, Any], **attrs: Any) -> xarray.Dataset:
         curves_first = sorted(groups[group].items(), key=lambda item: item[0] in ABOUT_POINTS)
-        dataset = xarray.Dataset(dict(curves_first), coords | further, attrs)
+        dataset = xarray.Dataset(dict(curves_first), {**coords, **further}, attrs)
         if tasks[0].final and "time" in dataset.dims:
             dataset = dataset.isel(time=0)
         free = [axis for axis in dataset.dims if axis not in dataset.coords and axis != "point"]

@@ -58,17 +58,18 @@ def _stop(t: np.ndarray, value: np.ndarray, error: np.ndarray) -> Stop:
     known = np.isfinite(value)
     t, value, error = t[known], value[known], error[known]
     if len(t) < 3:
-        return (np.nan,) * 5 + ("",)
+        return np.nan, np.nan, np.nan, np.nan, np.nan, ""
     i = int(np.argmin(value))
+    span = float(np.ptp(t[~(value > value[i] + error[i])])) / 2  # an error that is not known allows all
     if i in (0, len(t) - 1):
         where = "lowest at the start" if i == 0 else "lowest at the last time"
-        return t[i], _span(t, value, value[i] + error[i]), 0.0, value[i], error[i], where
+        return t[i], span, 0.0, value[i], error[i], where
     time, low, bend = _vertex(t[i - 1 : i + 2], value[i - 1 : i + 2])
     between = UNIFORM * (t[i + 1] - t[i - 1]) / 2
     if 2 <= i < len(t) - 2:
         between = min(between, SECOND * abs(_vertex(t[i - 2 : i + 3 : 2], value[i - 2 : i + 3 : 2])[0] - time))
     # Within the neighbours the curve is the parabola, which is within the error for |t − time| < √(error/bend).
-    span = max(_span(t, value, low + error[i]), float(np.sqrt(error[i] / bend)) if bend > 0 else 0.0)
+    span = max(span, float(np.sqrt(error[i] / bend)) if bend > 0 else 0.0)
     return time, span, between, low, float(np.hypot(error[i], value[i] - low)), ""
 
 
@@ -80,14 +81,3 @@ def _vertex(t: np.ndarray, v: np.ndarray) -> tuple[float, float, float]:
         return float(t[1]), float(v[1]), 0.0
     slope = left + bend * (t[1] - t[0])  # at the middle point
     return float(t[1] - slope / (2 * bend)), float(v[1] - slope**2 / (4 * bend)), bend
-
-
-def _span(t: np.ndarray, value: np.ndarray, bound: float) -> float:
-    """Half the stretch around the lowest value on which the curve, straight between its points, stays below a bound."""
-    lowest = int(np.argmin(value))
-    bound, ends = max(bound, value[lowest]), []
-    for side in (slice(lowest, None), slice(lowest, None, -1)):
-        at, above = t[side], np.flatnonzero(value[side] > bound)
-        last = slice(above[0] - 1, above[0] + 1) if len(above) else slice(-1, None)
-        ends.append(np.interp(bound, value[side][last], at[last]))
-    return float(ends[0] - ends[1]) / 2

@@ -89,20 +89,14 @@ class Store:
         arrays = {name: found.values for name, found in outcome.arrays.items()}
         words = {name: array.tolist() for name, array in arrays.items() if array.dtype.kind == "U"}
         numbers = {name: array for name, array in arrays.items() if name not in words}
-        about = {
-            "inputs": {
-                "problem": to_words(task.problem),
-                "algorithm": to_words(task.algorithm),
-                "calls": {kind: {n: to_words(v) for n, v in said.items()} for kind, said in task.calls.items()},
-                "seed": task.seed,
-                "times": task.times.tolist(),
-                "only the last time": task.final,
-            },
-            "labels": task.labels,
-            "words": words,
-            "dims": {name: found.dims for name, found in outcome.arrays.items()},
-            "shapes": {name: array.shape for name, array in numbers.items()},
-        }
+        inputs = {
+            "problem": to_words(task.problem), "algorithm": to_words(task.algorithm),
+            "calls": {kind: {n: to_words(v) for n, v in said.items()} for kind, said in task.calls.items()},
+            "seed": task.seed, "times": task.times.tolist(), "only the last time": task.final,
+        }  # fmt: skip
+        dims = {name: found.dims for name, found in outcome.arrays.items()}
+        shapes = {name: array.shape for name, array in numbers.items()}
+        about = {"inputs": inputs, "labels": task.labels, "words": words, "dims": dims, "shapes": shapes}
         flat = np.concatenate([np.zeros(0), *(np.ravel(array) for array in numbers.values())])
         content = io.BytesIO()
         np.savez(content, about=np.asarray(json.dumps(about, default=str).encode()), numbers=flat)

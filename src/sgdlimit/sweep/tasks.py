@@ -87,7 +87,7 @@ class Task:
         return int(_hash(self._inputs | {"seed": self.seed})[:8], 16)
 
     @property
-    def _inputs(self) -> dict[str, object]:
+    def _inputs(self) -> dict[str, str]:
         options = {
             f"{kind}.{name}": json.dumps(value) if isinstance(value, float | int | str | None) else digest(value)
             for kind, said in self.calls.items()
