@@ -132,7 +132,7 @@ def _through(
 def _executor(executor: Executor, retries: int, tasks: Iterator[Task]) -> Finished:
     """One of the user's own: threads, processes, MPI (`mpi4py.futures.MPIPoolExecutor`), …."""
     function = perform if isinstance(executor, ThreadPoolExecutor) else perform_elsewhere
-    ahead = max(AHEAD, 4 * getattr(executor, "_max_workers", 1))
+    ahead = max(AHEAD, 4 * (getattr(executor, "_max_workers", None) or 1))
     trouble = "the executor broke, {} times; run again with a new one"
     return _through(partial(executor.submit, function), tasks, retries, trouble, lambda: ahead)
 

@@ -30,11 +30,6 @@ class Plan(NamedTuple):
     axes: dict[str, tuple[object, ...]] | None
     """Values along every axis of a grid, whose last axis runs fastest; None: a list of points."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes of arrays over all points."""
-        return (len(self.points),) if self.axes is None else tuple(len(values) for values in self.axes.values())
-
 
 @dataclass(frozen=True)
 class Setting:

@@ -132,9 +132,10 @@ def assemble(plan: Plan, tasks: Sequence[Task], outcomes: Mapping[str, Outcome],
     found = [outcomes[task.key].arrays if task.key in outcomes else {} for task in tasks]
     kinds = list(tasks[0].calls)
     if plan.axes is not None:
-        axes, coords = plan.names, {name: (name, coordinate(values)) for name, values in plan.axes.items()}
+        axes, shape = plan.names, tuple(map(len, plan.axes.values()))
+        coords = {name: (name, coordinate(values)) for name, values in plan.axes.items()}
     else:
-        axes = ("point",)
+        axes, shape = ("point",), (len(tasks),)
         coords = {name: ("point", coordinate(point[name] for point in plan.points)) for name in plan.names}
     recorded = {} if tasks[0].final else {"time": tasks[0].times}
     compared = {"against": kinds[1:], "variable": list(COMPARED)}
@@ -143,9 +144,9 @@ def assemble(plan: Plan, tasks: Sequence[Task], outcomes: Mapping[str, Outcome],
         group, _, short = name.partition("/")
         inner, array = _gather(name, found)
         words = {"long_name": _meaning(short)}
-        groups[group][short] = ((*axes, *inner), array.reshape((*plan.shape, *array.shape[1:])), words)
+        groups[group][short] = ((*axes, *inner), array.reshape((*shape, *array.shape[1:])), words)
     if "seed" not in plan.names:
-        seeds = np.asarray([task.seed for task in tasks]).reshape(plan.shape)
+        seeds = np.asarray([task.seed for task in tasks]).reshape(shape)
         for kind in kinds:
             groups[kind]["seed"] = (axes, seeds, {"long_name": ABOUT_POINTS["seed"]})
 

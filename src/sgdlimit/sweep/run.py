@@ -138,11 +138,8 @@ class Outline:
 
     def __repr__(self) -> str:
         spread = f" on {self.workers} workers" if self.workers and self.workers > 1 else ""
-        cost = (
-            f"about {datetime.timedelta(seconds=math.ceil(self.seconds))} h{spread}"
-            if self.missing
-            else "nothing to do"
-        )
+        duration = datetime.timedelta(seconds=math.ceil(self.seconds))
+        cost = f"about {duration} h{spread}" if self.missing else "nothing to do"
         return f"<{len(self.points)} points, {len(self.points) - self.missing} of them stored; {cost}>"
 
 
