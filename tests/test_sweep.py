@@ -26,7 +26,6 @@ from sgdlimit.sweep import engines, store, tasks
 GRID = {"sample_ratio": [0.5, 2.0], "temperature": [0.1, 0.3, 0.5]}
 EXACT = {"kind": "least_squares", "t_max": 2.0}
 SGF = sl.SGF(0.1)
-PLAIN = {"final": False, "labels": {}, "seed": 0, "own_seed": False}
 
 
 @pytest.fixture
@@ -198,7 +197,7 @@ def test_refused_points_and_memory_are_marked_and_the_others_go_on(ridge, monkey
 def test_functions_of_the_user_are_part_of_the_hash(ridge):
     def keys(loss):
         problem = dataclasses.replace(ridge, loss=loss)
-        return tasks.make(problem, SGF, (), np.ones(2), **PLAIN).key
+        return tasks.Task(problem, SGF, {}, np.ones(2)).key
 
     scale = 1.0
 
@@ -221,17 +220,12 @@ def test_the_hash_is_the_same_in_another_process_and_knows_every_input(ridge):
         "import numpy as np, sgdlimit as sl; from sgdlimit.sweep import tasks\n"
         "p = sl.Problem(loss=sl.Square(), penalty=sl.Ridge(0.1), sample_ratio=2.0, teacher=sl.Normal(1.0), "
         "noise=sl.Normal(0.5))\n"
-        "call = (tasks.Call('solve', {'tol': 0.1}),)\n"
-        "plain = dict(final=False, labels={}, seed=0, own_seed=False)\n"
-        "print(tasks.make(p, sl.SGF(0.1), call, np.linspace(0, 1, 3), **plain).key)"
+        "print(tasks.Task(p, sl.SGF(0.1), {'solve': {'tol': 0.1}}, np.linspace(0, 1, 3)).key)"
     )
     elsewhere = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
     def key(problem=ridge, algorithm=SGF, kind="solve", tol=0.1, last=1.0, final=False, seed=0):
-        call = (tasks.Call(kind, {"tol": tol}),)
-        return tasks.make(
-            problem, algorithm, call, np.linspace(0, last, 3), **PLAIN | {"final": final, "seed": seed}
-        ).key
+        return tasks.Task(problem, algorithm, {kind: {"tol": tol}}, np.linspace(0, last, 3), seed, final).key
 
     assert key() == elsewhere
     others = [

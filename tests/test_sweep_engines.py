@@ -167,11 +167,10 @@ def test_an_executor_that_was_shut_down_is_told(ridge):
 
 
 def test_a_worker_of_another_version_is_told(ridge):
-    plain = {"final": False, "labels": {}, "seed": 0, "own_seed": False}
-    task = tasks.make(ridge, SGF, (tasks.Call("least_squares", {}),), np.linspace(0, 1, 3), **plain)
-    outcome = tasks.perform(dataclasses.replace(task, version="sgdlimit 9"))
-    assert str(outcome.arrays["least_squares/status"]) == "failed"
-    assert "install the same" in str(outcome.arrays["least_squares/reason"])
+    task = tasks.Task(ridge, SGF, {"least_squares": {}}, np.linspace(0, 1, 3), version="sgdlimit 9")
+    outcome = tasks.perform(task)
+    assert str(outcome.arrays["least_squares/status"].values) == "failed"
+    assert "install the same" in str(outcome.arrays["least_squares/reason"].values)
     assert not outcome.lasting
 
 

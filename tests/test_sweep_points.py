@@ -27,7 +27,7 @@ def base(ridge):
 
 def set_to(base, **values) -> Any:
     plan = points.listed([values])
-    return next(points.settings(plan, base, OPTIONS))
+    return next(points.settings(plan, base, points.find(plan.names, base, OPTIONS)))
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,13 @@ def reading(result: Result, x: str, dim: int | None = None, batch_size: int | No
 def _epochs(result: Result, algorithm: Algorithm) -> np.ndarray:
     if algorithm.discrete:
         return result.time / _step(result) * float(getattr(algorithm, "batch_fraction", 1.0))
-    ratio = _sample_ratio(result)
+    problem, options = result.about.get("problem"), result.about.get("options") or {}
+    if problem is not None:
+        ratio = float(problem["sample_ratio"])
+    elif options.get("samples") and options.get("dim"):  # the user's own matrix
+        ratio = options["samples"] / options["dim"]
+    else:
+        raise reject("x", "epochs", f"the result does not say how many samples it has; {TIME}")
     if not np.isfinite(ratio):
         raise reject("x", "epochs", f"infinite data are never seen twice, and have no epochs; {TIME} or x='steps'")
     temperature = algorithm.noise_temperature
@@ -56,28 +62,17 @@ def _steps(result: Result, algorithm: Algorithm, dim: int | None, batch_size: in
     if algorithm.discrete:
         return result.time / _step(result)
     temperature, size = algorithm.noise_temperature, batch_size or algorithm.rows
+    name = type(algorithm).__name__
     if not temperature:
-        raise reject("x", "steps", f"{type(algorithm).__name__} at τ = 0 runs in continuous time; {TIME}")
+        raise reject("x", "steps", f"{name} at τ = 0 runs in continuous time; {TIME}")
     if size is None:
-        name = type(algorithm).__name__
         raise reject("batch_size", None, f"{name} has no batch: give that of the SGD it stands for, or {TIME}")
     if dim is None:
-        raise reject(
-            "dim", None, f"a theory knows no dimension, and k = t·d/η; give dim=, draw it over runs, or {TIME}"
-        )
+        why = f"a theory knows no dimension, and k = t·d/η; give dim=, draw it over runs, or {TIME}"
+        raise reject("dim", None, why)
     dim = whole("dim", dim, least=1, why="d must be a whole number ≥ 1")
     size = whole("batch_size", size, least=1, why="B must be a whole number ≥ 1")
     return result.time * dim / (temperature * size)
-
-
-def _sample_ratio(result: Result) -> float:
-    """δ of the problem, or n/d of the user's own matrix."""
-    problem, options = result.about.get("problem"), result.about.get("options") or {}
-    if problem is not None:
-        return float(problem["sample_ratio"])
-    if options.get("samples") and options.get("dim"):
-        return options["samples"] / options["dim"]
-    raise reject("x", "epochs", f"the result does not say how many samples it has; {TIME}")
 
 
 def _step(result: Result) -> float:

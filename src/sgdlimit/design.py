@@ -1,7 +1,7 @@
 """Points that fill a box of parameters evenly, for `sl.sweep(points=…)`: Latin hypercubes and Sobol points."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,50 +21,47 @@ def latin(ranges: Ranges, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """
     from scipy.stats import qmc
 
-    count = whole("count", count, least=1, most=MOST, why=f"it must be a whole number from 1 to {MOST}")
-    checked = _checked(ranges)
-    return _scaled(
-        checked, qmc.LatinHypercube(len(checked), rng=np.random.default_rng(seed_number(seed))).random(count)
-    )
+    return _filled(ranges, count, lambda axes: qmc.LatinHypercube(axes, rng=_generator(seed)).random(count))
 
 
 def sobol(ranges: Ranges, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Scrambled Sobol points, which also fill every plane evenly; best where `count` is a power of two."""
     from scipy.stats import qmc
 
-    count = whole("count", count, least=1, most=MOST, why=f"it must be a whole number from 1 to {MOST}")
-    checked = _checked(ranges)
-    engine = qmc.Sobol(len(checked), rng=np.random.default_rng(seed_number(seed)))
-    return _scaled(checked, engine.random_base2(math.ceil(math.log2(count)))[:count])
+    return _filled(
+        ranges, count, lambda axes: qmc.Sobol(axes, rng=_generator(seed)).random_base2(math.ceil(math.log2(count)))
+    )
 
 
-def _checked(ranges: Ranges) -> dict[str, tuple[Any, Any, bool]]:
-    """Low and high end of every axis, and whether it is logarithmic."""
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed_number(seed))
+
+
+def _filled(ranges: Ranges, count: int, cube: Callable[[int], np.ndarray]) -> list[dict[str, Any]]:
+    """The first points of a cube of so many axes, on the ranges."""
+    whole("count", count, least=1, most=MOST, why=f"it must be a whole number from 1 to {MOST}")
     if not isinstance(ranges, Mapping) or not ranges:
         raise reject("ranges", repr(ranges), 'name axes and their ends: {"temperature": (0.1, 1.0)}')
-    out = {}
-    for name, given in ranges.items():
-        where = f"ranges[{name!r}]"
-        if not isinstance(given, tuple | list) or len(given) not in (2, 3) or (len(given) == 3 and given[2] != "log"):
-            raise reject(where, repr(given), 'it must be (low, high) or (low, high, "log")')
-        logarithmic = len(given) == 3
-        why = "a logarithmic axis has positive ends" if logarithmic else "it must be a finite number"
-        ends = [real(where, end, above=0 if logarithmic else -math.inf, why=why) for end in given[:2]]
-        if not ends[0] < ends[1]:
-            raise reject(where, repr(given), "the low end must be below the high one")
-        whole_numbers = all(isinstance(end, int) for end in given[:2])
-        out[name] = (*(given[:2] if whole_numbers else ends), logarithmic)
-    return out
-
-
-def _scaled(ranges: Mapping[str, tuple[Any, Any, bool]], cube: np.ndarray) -> list[dict[str, Any]]:
-    """Points of the unit cube, on the axes."""
-    columns = {}
-    for (name, (low, high, logarithmic)), u in zip(ranges.items(), cube.T, strict=True):
-        if isinstance(low, int):  # every whole number from low to high has its share
-            first, last = (math.log(low), math.log(high + 1)) if logarithmic else (low, high + 1)
-            values = np.floor(np.exp(first + u * (last - first)) if logarithmic else first + u * (last - first))
-            columns[name] = [int(value) for value in np.clip(values, low, high)]
-        else:
-            columns[name] = (low * (high / low) ** u if logarithmic else low + u * (high - low)).tolist()
+    ends = {name: _ends(f"ranges[{name!r}]", given) for name, given in ranges.items()}
+    columns = {name: _scaled(*ends[name], u) for name, u in zip(ends, cube(len(ends))[:count].T, strict=True)}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _ends(where: str, given: Any) -> tuple[Any, Any, bool]:
+    """Low and high end of an axis, and whether it is logarithmic."""
+    if not isinstance(given, tuple | list) or len(given) not in (2, 3) or (len(given) == 3 and given[2] != "log"):
+        raise reject(where, repr(given), 'it must be (low, high) or (low, high, "log")')
+    logarithmic = len(given) == 3
+    why = "a logarithmic axis has positive ends" if logarithmic else "it must be a finite number"
+    low, high = (real(where, end, above=0 if logarithmic else -math.inf, why=why) for end in given[:2])
+    if not low < high:
+        raise reject(where, repr(given), "the low end must be below the high one")
+    return (*(given[:2] if all(isinstance(end, int) for end in given[:2]) else (low, high)), logarithmic)
+
+
+def _scaled(low: Any, high: Any, logarithmic: bool, u: np.ndarray) -> list[Any]:
+    """Places of [0, 1] on an axis; of whole numbers every one from low to high has its share."""
+    counted = isinstance(low, int)
+    end = high + 1 if counted else high
+    values = low * (end / low) ** u if logarithmic else low + u * (end - low)
+    return [int(value) for value in np.clip(np.floor(values), low, high)] if counted else values.tolist()

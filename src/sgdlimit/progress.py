@@ -2,19 +2,10 @@
 
 import sys
 import threading
-from types import TracebackType
 from typing import Any
 
 PATIENCE = 2.0
 """Seconds of silence: work shorter than this shows nothing."""
-
-
-def _terminal() -> bool:
-    """Whether somebody looks at stderr; it may be missing or closed."""
-    try:
-        return sys.stderr.isatty()
-    except (AttributeError, ValueError):
-        return False
 
 
 class Progress:
@@ -22,10 +13,12 @@ class Progress:
 
     def __init__(self, label: str, total: float, show: bool | None = None) -> None:
         self._label, self._total, self._done, self._phase = label, total, 0.0, ""
-        self._show = _terminal() if show is None else show
+        try:
+            self._show = sys.stderr.isatty() if show is None else show
+        except (AttributeError, ValueError):  # it is missing, or closed
+            self._show = False
         self._lock = threading.Lock()
         self._bar: Any = None
-        self._task: Any = None
         self._timer = threading.Timer(PATIENCE, self._appear)
         self._timer.daemon = True
 
@@ -34,9 +27,7 @@ class Progress:
             self._timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         with self._lock:
             self._show = False
@@ -45,47 +36,37 @@ class Progress:
 
     def phase(self, name: str) -> None:
         """Name what is going on, e.g. 'compiling'; an empty name is ordinary work."""
-        with self._lock:
-            self._phase = name
-            self._refresh()
+        self._update(phase=name)
 
     def more(self, amount: float) -> None:
         """Further work is to be done."""
-        with self._lock:
-            self._total += amount
-            self._refresh()
+        self._update(more=amount)
 
     def advance(self, amount: float = 1.0) -> None:
         """Count `amount` more of the total as done; the bar follows."""
+        self._update(done=amount)
+
+    def _update(self, done: float = 0.0, more: float = 0.0, phase: str | None = None) -> None:
         with self._lock:
-            self._done += amount
-            self._refresh()
+            self._done, self._total = self._done + done, self._total + more
+            self._phase = self._phase if phase is None else phase
+            if self._bar is not None:
+                self._bar.update(self._bar.task_ids[0], **self._shown())
 
-    def _text(self) -> str:
-        return f"{self._label}: {self._phase}" if self._phase else self._label
-
-    def _refresh(self) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, total=self._total, completed=self._done, description=self._text())
+    def _shown(self) -> dict[str, Any]:
+        text = f"{self._label}: {self._phase}" if self._phase else self._label
+        return {"total": self._total, "completed": self._done, "description": text}
 
     def _appear(self) -> None:
         try:
+            from rich import progress
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-            from rich.progress import Progress as RichProgress
         except ImportError:
             return
         with self._lock:
             if not self._show:
                 return
-            self._bar = RichProgress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task(self._text(), total=self._total, completed=self._done)
+            columns = *progress.Progress.get_default_columns(), progress.TimeElapsedColumn()
+            self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.add_task(**self._shown())
             self._bar.start()

@@ -52,37 +52,37 @@ def fit_exponent(
     one whose exponent has the smallest error, and of equally good ones the longest.
     """
     x, y, error = _read(x, y, y_error)
+    real("span", span, above=1, why="it must be a ratio above 1")
     if x[-1] < span * x[0] and window is None:
         raise reject("x", f"from {x[0]:.4g} to {x[-1]:.4g}", f"a window needs a factor of {span:g}; lower span=")
-    real("span", span, above=1, why="it must be a ratio above 1")
     good = y > 0
-    logs = np.log(x), np.log(np.where(good, y, np.nan))
-    slopes = np.gradient(logs[1], logs[0]) if len(x) > 1 else np.full(len(x), np.nan)
+    log_x, log_y = np.log(x), np.log(np.where(good, y, np.nan))
     relative = error / np.where(good, y, 1.0)
     told = bool(np.any(relative[good] > 0))
     # Points said to be exact weigh as much as the best of the others.
     weights = 1 / np.maximum(relative, np.min(relative[good & (relative > 0)])) if told else np.ones(len(x))
     if window is not None:
-        low, high = _window(window)
-        inside = good & (x >= low) & (x <= high)
-        if inside.sum() < FEWEST:
-            raise reject("window", window, f"it holds {inside.sum()} points; at least {FEWEST} are needed")
-        spans = [np.flatnonzero(inside)]
+        if not isinstance(window, tuple | list) or len(window) != 2 or not 0 < window[0] < window[1]:
+            raise reject("window", window, "it must be two numbers, 0 < low < high")
+        spans = [np.flatnonzero(good & (x >= window[0]) & (x <= window[1]))]
+        if len(spans[0]) < FEWEST:
+            raise reject("window", window, f"it holds {len(spans[0])} points; at least {FEWEST} are needed")
     else:
-        spans = _windows(logs[0], good, span)
+        every = (np.arange(i, j) for i in range(len(x)) for j in range(i + FEWEST, len(x) + 1))
+        spans = [one for one in every if np.ptp(log_x[one]) >= math.log(span) * (1 - 1e-9) and np.all(good[one])]
         if not spans:
             why = f"no stretch of {FEWEST} positive points spans a factor of {span:g}; give more points or lower span="
             raise reject("y", f"{int(good.sum())} positive points", why)
-    fits = [(_fit(*logs, weights, told, one), one) for one in spans]
+    fits = [(_fit(log_x, log_y, weights, told, one), one) for one in spans]
     least = min(math.hypot(*fit[2:]) for fit, _ in fits)
     alike = [item for item in fits if math.hypot(*item[0][2:]) <= ALIKE * least]
-    fit, chosen = max(alike, key=lambda item: np.ptp(logs[0][item[1]]))
-    slope, level, fit_error, window_error = fit
+    (slope, level, fit_error, window_error), chosen = max(alike, key=lambda item: np.ptp(log_x[item[1]]))
     ends = float(x[chosen[0]]), float(x[chosen[-1]])
-    return Exponent(slope, math.hypot(fit_error, window_error), fit_error, window_error, math.exp(level), ends, slopes)
+    error, slopes = math.hypot(fit_error, window_error), np.gradient(log_y, log_x)
+    return Exponent(slope, error, fit_error, window_error, math.exp(level), ends, slopes)
 
 
-def _read(x: Any, y: Any, y_error: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _read(x: Any, y: Any, y_error: Any) -> tuple[np.ndarray, ...]:
     arrays = {"x": x, "y": y, "y_error": np.zeros(np.shape(y)) if y_error is None else y_error}
     for name, given in arrays.items():
         try:
@@ -99,39 +99,18 @@ def _read(x: Any, y: Any, y_error: Any) -> tuple[np.ndarray, np.ndarray, np.ndar
     return x, y, error
 
 
-def _window(window: Any) -> tuple[float, float]:
-    if not isinstance(window, tuple | list) or len(window) != 2 or not 0 < window[0] < window[1]:
-        raise reject("window", window, "it must be two numbers, 0 < low < high")
-    return float(window[0]), float(window[1])
-
-
-def _windows(log_x: np.ndarray, good: np.ndarray, span: float) -> list[np.ndarray]:
-    """Stretches of positive points that are long enough."""
-    found = []
-    for first in range(len(log_x)):
-        for last in range(first + FEWEST - 1, len(log_x)):
-            if log_x[last] - log_x[first] >= math.log(span) * (1 - 1e-9) and np.all(good[first : last + 1]):
-                found.append(np.arange(first, last + 1))
-    return found
-
-
 def _fit(
     x: np.ndarray, y: np.ndarray, weights: np.ndarray, told: bool, window: np.ndarray
 ) -> tuple[float, float, float, float]:
     """Slope, level at x = 1, and the slope's two errors, in the logarithms; `told`: weights are inverse errors."""
 
-    def line(points: np.ndarray) -> tuple[float, float]:
-        level, slope = np.polynomial.polynomial.polyfit(x[points], y[points], 1, w=weights[points])
-        return float(slope), float(level)
+    def line(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.polyfit(x[points], y[points], 1, w=weights[points], cov="unscaled")
 
-    slope, level = line(window)
-    own, more = weights[window], np.ptp(x[window]) / 2
-    centre = x[window] - np.average(x[window], weights=own**2)
-    variance = float(np.sum(own**2 * centre**2))
-    scatter = float(np.sum((own * (y[window] - level - slope * x[window])) ** 2)) / (len(window) - 2)
-    scatter = max(scatter, 1.0) if told else scatter
-    middle = len(window) // 2
-    halves = line(window[: middle + 1])[0] - line(window[middle:])[0]
-    wide = np.isfinite(y) & (x >= x[window[0]] - more) & (x <= x[window[-1]] + more)
-    changes = abs(halves) / 2, abs(line(np.flatnonzero(wide))[0] - slope)
-    return slope, level, math.sqrt(scatter / variance), max(changes)
+    (slope, level), covariance = line(window)
+    rest = np.sum((weights[window] * (y[window] - level - slope * x[window])) ** 2) / (len(window) - 2)
+    fit_error = math.sqrt(covariance[0, 0] * (max(rest, 1.0) if told else rest))
+    middle, more = len(window) // 2, np.ptp(x[window]) / 2
+    halves, _ = line(window[: middle + 1])[0] - line(window[middle:])[0]
+    wide = np.flatnonzero(np.isfinite(y) & (x >= x[window[0]] - more) & (x <= x[window[-1]] + more))
+    return float(slope), float(level), fit_error, float(max(abs(halves) / 2, abs(line(wide)[0][0] - slope)))

@@ -8,25 +8,20 @@ under way, every task that was drawn is given back: computed, or failed with the
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from concurrent import futures
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import reject, whole
-from ..execute.crew import MOST, check_pickles, many, refuse_fork
+from ..execute.crew import MOST, many, refuse_fork
 from .tasks import Outcome, Task, failed, perform, perform_elsewhere, performing
 
-if TYPE_CHECKING:
-    from distributed import Client
-
 Finished = Generator[tuple[Task, Outcome], None, None]
-Perform = Callable[[Task], Outcome]
 
 PATIENCE = 10.0
 """Seconds in which a scheduler must answer."""
@@ -36,110 +31,96 @@ AHEAD = 64
 """Tasks handed to an executor of the user's at a time, at least: who knows how many workers it has."""
 
 
-def _nothing(*_: Task) -> None:
-    """Where every task can go, and nothing has to be closed."""
-
-
 class Engine(NamedTuple):
     """A place where tasks run, and what must be known of it beforehand."""
 
     run: Callable[[Iterator[Task]], Finished]
-    workers: int | None
+    workers: int | None = None
     """How many run at a time; None: it may change."""
-    check: Callable[[Task], None] = _nothing
-    """Refuse a task that could not be sent."""
-    close: Callable[[], object] = _nothing
-    """Give back what was opened for it, whether it ran or not."""
+    by_name: bool = False
+    """Whether it knows functions by their names alone."""
 
 
-def choose(executor: object, retries: int) -> Engine:
-    """The engine that the user means; one that cannot work is refused now."""
+def choose(executor: Any, retries: int) -> Engine:
+    """The engine that the user means, which sends a task again so often that was lost; no other is accepted."""
     if executor is None:
-        return Engine(lambda tasks: in_process(tasks, perform), 1)
+        return Engine(_here, 1)
     if executor == "processes" or (hasattr(executor, "__index__") and not isinstance(executor, bool)):
         count = os.cpu_count() or 1 if executor == "processes" else executor
         count = whole("executor", count, least=1, most=4096, why="a number of processes must be from 1 to 4096")
-        return Engine(lambda tasks: processes(tasks, count, retries), count, check_pickles)
-    if isinstance(executor, str):
-        client = _connected(executor)
-        return _cluster(client, retries)._replace(close=client.close)
+        return Engine(partial(_processes, count, retries), count, by_name=True)
+    if isinstance(executor, str) and "://" in executor:
+        return Engine(partial(_scheduler, executor, retries))
     if isinstance(executor, Executor):
-        return _executor(executor, retries)
-    if "distributed" in sys.modules:  # who has a client has imported it
-        from distributed import Client
-
-        if isinstance(executor, Client):
-            return _cluster(executor, retries)
+        refuse_fork(executor)
+        by_name = isinstance(executor, ProcessPoolExecutor) or type(executor).__module__.startswith("mpi4py")
+        workers = getattr(executor, "_max_workers", None)
+        return Engine(partial(_executor, executor, retries), workers, by_name)
+    if callable(getattr(executor, "get_executor", None)):
+        return Engine(partial(_cluster, executor, retries))
     why = "it must be None, a number of processes, 'processes', a concurrent.futures executor, a dask Client,"
     raise reject("executor", repr(executor), f"{why} or the address of a scheduler, 'tcp://host:8786'")
 
 
-def in_process(tasks: Iterator[Task], perform: Perform) -> Finished:
-    """Here. Points that `solve` alone computes at once: in one program on a GPU, on a CPU by threads that share draws,
-    with the bits of the single call; others one after another. Programs serve all that differ in numbers alone."""
+def _here(tasks: Iterator[Task]) -> Finished:
+    """In this process. Points that `solve` alone computes at once: in one program on a GPU, on a CPU by threads that
+    share draws, with the bits of the single call; others one after another."""
     import jax
 
-    first = next(tasks, None)
-    if first is None:
-        return
-    if any(call.kind != "solve" for call in first.calls):
-        yield from ((task, perform(task)) for task in chain([first], tasks))
-        return
-    wave, rest = MOST, chain([first], tasks)
-    if jax.default_backend() == "cpu":
-        yield first, perform(first)  # alone: threads would all compile what it does
-        wave, rest = 4 * (os.cpu_count() or 1), tasks
-    while some := list(islice(rest, wave)):
-        for number, outcome in many([partial(performing, task) for task in some]):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            yield some[number], outcome
+    for first in tasks:
+        if any(kind != "solve" for kind in first.calls):
+            yield from ((task, perform(task)) for task in chain([first], tasks))
+            return
+        wave, rest = MOST, chain([first], tasks)
+        if jax.default_backend() == "cpu":
+            yield first, perform(first)  # alone: threads would all compile what it does
+            wave, rest = 4 * (os.cpu_count() or 1), tasks
+        while some := list(islice(rest, wave)):
+            for number, outcome in many([partial(performing, task) for task in some]):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                yield some[number], outcome
 
 
-# --- executors: ours, the user's, a cluster's ---
-
-
-class Way(NamedTuple):
-    """How tasks go to an executor."""
-
-    submit: Callable[[Task], Future[Outcome]]
-    ahead: Callable[[], int]
-    """How many it is given at a time."""
-    retries: int
-    """How often a task is sent again whose executor broke, or forgot it."""
-    trouble: str
-    """What is then said of it, with a place for how often it was sent."""
-    gone: Callable[[], bool] = lambda: False
-    """Whether nothing will come back any more, and nobody says so."""
-
-
-def _through(way: Way, tasks: Iterator[Task]) -> Finished:
-    """Tasks through an executor. A point's own errors are part of its outcome; others befall it on the way."""
+def _through(
+    submit: Callable[[Task], Future[Outcome]],
+    tasks: Iterator[Task],
+    retries: int,
+    trouble: str,
+    ahead: Callable[[], int],
+    gone: Callable[[], bool] = lambda: False,
+) -> Finished:
+    """By an executor, which is given so many tasks at a time. `trouble`: what is said of tasks that it lost."""
     running: dict[Future[Outcome], Task] = {}
     sent: Counter[str] = Counter()
 
     def send(task: Task) -> None:
         sent[task.key] += 1
-        running[_submitted(way, task)] = task
+        try:
+            future = submit(task)
+        except Exception as error:  # it takes no more
+            future = Future[Outcome]()
+            future.set_exception(error)
+        running[future] = task
 
     try:
         while True:
-            while len(running) < way.ahead() and (task := next(tasks, None)) is not None:
+            while len(running) < ahead() and (task := next(tasks, None)) is not None:
                 send(task)
             if not running:
                 return
             done, _ = futures.wait(running, POLL, futures.FIRST_COMPLETED)
-            if way.gone():
+            if gone():
                 done = {future for future in running if future.cancel() or future.done()}
             for future in done:
                 task = running.pop(future)
                 try:
                     outcome = future.result()
-                except (futures.CancelledError, BrokenExecutor):
-                    if sent[task.key] <= way.retries:
+                except (futures.CancelledError, RuntimeError):  # forgotten, broken, or shut down
+                    if sent[task.key] <= retries:
                         send(task)
                         continue
-                    outcome = failed(task, way.trouble.format(sent[task.key]))
+                    outcome = failed(task, trouble.format(sent[task.key]))
                 except Exception as error:
                     outcome = failed(task, f"{type(error).__name__}: {error}")
                 yield task, outcome
@@ -148,28 +129,15 @@ def _through(way: Way, tasks: Iterator[Task]) -> Finished:
             future.cancel()
 
 
-def _submitted(way: Way, task: Task) -> Future[Outcome]:
-    """The future of a task; one that has failed where the executor takes no more."""
-    try:
-        return way.submit(task)
-    except Exception as error:
-        refused: Future[Outcome] = Future()
-        refused.set_exception(BrokenExecutor(str(error)) if isinstance(error, RuntimeError) else error)
-        return refused
-
-
-def _executor(executor: Executor, retries: int) -> Engine:
+def _executor(executor: Executor, retries: int, tasks: Iterator[Task]) -> Finished:
     """One of the user's own: threads, processes, MPI (`mpi4py.futures.MPIPoolExecutor`), …."""
-    refuse_fork(executor)
-    function = perform if isinstance(executor, futures.ThreadPoolExecutor) else perform_elsewhere
-    by_name = isinstance(executor, ProcessPoolExecutor) or type(executor).__module__.startswith("mpi4py")
-    workers = getattr(executor, "_max_workers", None)
+    function = perform if isinstance(executor, ThreadPoolExecutor) else perform_elsewhere
+    ahead = max(AHEAD, 4 * (getattr(executor, "_max_workers", None) or 1))
     trouble = "the executor broke, {} times; run again with a new one"
-    way = Way(partial(executor.submit, function), lambda: max(AHEAD, 4 * (workers or 1)), retries, trouble)
-    return Engine(partial(_through, way), workers, check_pickles if by_name else _nothing)
+    return _through(partial(executor.submit, function), tasks, retries, trouble, lambda: ahead)
 
 
-def _cluster(client: "Client", retries: int) -> Engine:
+def _cluster(client: Any, retries: int, tasks: Iterator[Task]) -> Finished:
     """A Dask cluster. Its scheduler tries a task again whose worker died; what it forgot, restarted, is sent again."""
 
     def gone() -> bool:
@@ -182,36 +150,35 @@ def _cluster(client: "Client", retries: int) -> Engine:
 
     def ahead() -> int:
         try:
-            threads: Any = client.nthreads()  # of all workers, which may come and go
-            return max(AHEAD, 4 * sum(threads.values()))
+            return max(AHEAD, 4 * sum(client.nthreads().values()))  # of all workers, which may come and go
         except Exception:  # a scheduler that restarts, or is gone, does not tell
             return AHEAD
 
     executor = client.get_executor(pure=False)
     trouble = "the scheduler lost it {} times, or is gone; finished points are kept, run again when there is one"
-    return Engine(partial(_through, Way(submit, ahead, retries, trouble, gone)), None)
+    return _through(submit, tasks, retries, trouble, ahead, gone)
 
 
-def _connected(address: str) -> "Client":
-    """A client of our own to the scheduler at an address."""
-    if "://" not in address:
-        why = "it must be 'processes' or the address of a scheduler: 'tcp://host:8786'"
-        raise reject("executor", repr(address), why)
+def _scheduler(address: str, retries: int, tasks: Iterator[Task]) -> Finished:
+    """The cluster at an address, by a client of our own."""
     try:
         from distributed import Client
+
+        client = Client(address, timeout=PATIENCE)
     except ImportError:
         raise reject("executor", address, "a Dask cluster needs `pip install 'sgdlimit[dask]'`") from None
-    try:
-        return Client(address, timeout=PATIENCE)
     except (OSError, ValueError) as error:
         said = str(error).split("\n")[0][:80]
         why = f"no scheduler answers there within {PATIENCE:g} s ({said}); start one with `dask scheduler`"
         raise reject("executor", address, why) from None
+    with client:
+        yield from _cluster(client, retries, tasks)
 
 
-def processes(tasks: Iterator[Task], workers: int, retries: int) -> Finished:
+def _processes(workers: int, retries: int, tasks: Iterator[Task]) -> Finished:
     """New processes (spawn), each in a pool of its own: one that dies takes no other task with it."""
-    pools = [_pool() for _ in range(workers)]
+    new = partial(ProcessPoolExecutor, 1, multiprocessing.get_context("spawn"), _begin)
+    pools = [new() for _ in range(workers)]
     latest: list[Future[Outcome] | None] = [None] * workers
 
     def submit(task: Task) -> Future[Outcome]:
@@ -219,7 +186,7 @@ def processes(tasks: Iterator[Task], workers: int, retries: int) -> Finished:
         try:
             future = pools[place].submit(perform_elsewhere, task)
         except BrokenExecutor:  # its process died
-            pools[place] = _pool()
+            pools[place] = new()
             future = pools[place].submit(perform_elsewhere, task)
         latest[place] = future
         return future
@@ -227,7 +194,7 @@ def processes(tasks: Iterator[Task], workers: int, retries: int) -> Finished:
     trouble = "its process died {} times; killed, or out of memory"
     try:
         pools[0].submit(os.getpid).result()
-        yield from _through(Way(submit, lambda: workers, retries, trouble), tasks)
+        yield from _through(submit, tasks, retries, trouble, lambda: workers)
     except BrokenExecutor:
         why = 'worker processes do not start; a script must call sweep under `if __name__ == "__main__":`'
         raise reject("executor", workers, f"{why}, or with executor=None") from None
@@ -239,18 +206,9 @@ def processes(tasks: Iterator[Task], workers: int, retries: int) -> Finished:
             process.terminate()
 
 
-def _pool() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin)
-
-
 def _begin() -> None:
     """In a worker: Ctrl-C is the parent's business, and without a parent there is nothing to do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
-
-    def follow() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    assert parent is not None
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

@@ -1,8 +1,6 @@
 """Points scattered over two axes, joined to triangles in a square where both axes count alike."""
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,83 +10,59 @@ from .reading import axes_of, logarithmic, numbers
 
 if TYPE_CHECKING:
     import xarray
-    from scipy.spatial import Delaunay
 
 FLAT = 1e-10
 """Triangles of a smaller share of the square are rounding, not area."""
 
 
-@final
-@dataclass(frozen=True)
-class Square:
+class Square(NamedTuple):
     """Two axes mapped to [0, 1], by their logarithms where they are looked at so."""
 
-    low: tuple[float, float]
-    high: tuple[float, float]
-    log: tuple[bool, bool]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    log: tuple[bool, ...]
 
     def unit(self, values: ArrayLike) -> np.ndarray:
         """(points, 2) of values → the same in the square."""
-        columns = np.asarray(values, dtype=float).T
-        return np.stack([self._unit(axis, column) for axis, column in enumerate(columns)], axis=-1)
-
-    def _unit(self, axis: int, column: np.ndarray) -> np.ndarray:
-        low, high = self.low[axis], self.high[axis]
-        if self.log[axis]:
-            column, low, high = np.log(column), np.log(low), np.log(high)
-        return (column - low) / (high - low)
+        columns = zip(np.asarray(values, dtype=float).T, *self, strict=True)
+        places = [
+            np.log(column / low) / np.log(high / low) if log else (column - low) / (high - low)
+            for column, low, high, log in columns
+        ]
+        return np.stack(places, axis=-1).clip(0.0, 1.0)
 
     def values(self, unit: np.ndarray) -> np.ndarray:
         """(points, 2) of places in the square → values of the axes there."""
-        return np.stack([self.along(axis, column) for axis, column in enumerate(np.asarray(unit).T)], axis=-1)
+        return np.stack([self.along(axis, column) for axis, column in enumerate(unit.T)], axis=-1)
 
     def along(self, axis: int, unit: ArrayLike) -> np.ndarray:
         """Values of one axis at places of [0, 1]."""
-        low, high = self.low[axis], self.high[axis]
-        if self.log[axis]:
-            return np.exp(np.log(low) + np.asarray(unit) * (np.log(high) - np.log(low)))
-        return low + np.asarray(unit) * (high - low)
+        low, high, at = self.low[axis], self.high[axis], np.asarray(unit)
+        return (low * (high / low) ** at if self.log[axis] else low + at * (high - low)).clip(low, high)
 
 
 @final
-@dataclass(frozen=True, eq=False)
 class Mesh:
     """Points of a square and the Delaunay triangles between them."""
 
-    unit: np.ndarray
-
-    @cached_property
-    def delaunay(self) -> "Delaunay":
-        """The triangulation that scipy makes of the points."""
+    def __init__(self, unit: np.ndarray) -> None:
         from scipy.spatial import Delaunay
 
-        return Delaunay(self.unit)
-
-    @cached_property
-    def triangles(self) -> np.ndarray:
-        """(triangles, 3): indices of their corners, slivers on a straight side left out."""
+        self.unit, self.delaunay = unit, Delaunay(unit)
         corners = self.delaunay.simplices
-        return corners[_areas(self.unit[corners]) > FLAT]
-
-    @cached_property
-    def areas(self) -> np.ndarray:
+        areas = np.abs(np.linalg.det(np.diff(unit[corners], axis=1))) / 2
+        self.triangles = corners[areas > FLAT]
+        """(triangles, 3): indices of their corners, slivers on a straight side left out."""
+        self.areas = areas[areas > FLAT]
         """(triangles,): their shares of the square."""
-        return _areas(self.unit[self.triangles])
 
-    @cached_property
     def longest(self) -> np.ndarray:
         """(triangles, 2): the ends of the longest side of each, the lesser index first."""
-        corners = self.triangles
-        sides = np.stack([corners[:, [1, 2]], corners[:, [2, 0]], corners[:, [0, 1]]], axis=1)
+        sides = np.sort(self.triangles[:, [[1, 2], [2, 0], [0, 1]]], axis=2)
         lengths = np.linalg.norm(self.unit[sides[..., 0]] - self.unit[sides[..., 1]], axis=-1)
         # Equal but for rounding: the first side, on every machine.
         place = np.argmax(lengths > lengths.max(axis=1, keepdims=True) - 1e-9, axis=1)
-        return np.sort(sides[np.arange(len(corners)), place], axis=1)
-
-
-def _areas(corners: np.ndarray) -> np.ndarray:
-    a, b = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    return np.abs(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]) / 2
+        return sides[np.arange(len(sides)), place]
 
 
 def scattered(dataset: "xarray.Dataset", x: str | None = None, y: str | None = None) -> tuple[str, str, Square, Mesh]:
@@ -103,5 +77,5 @@ def scattered(dataset: "xarray.Dataset", x: str | None = None, y: str | None = N
     if len(np.unique(values, axis=0)) < 3 or np.any(high <= low):
         raise reject("sweep", f"{len(values)} points on a line", "give three or more points that span both axes")
     log = tuple(logarithmic(dataset[axis], dataset[axis].attrs.get("scale")) for axis in (x, y))
-    square = Square(tuple(low), tuple(high), log)  # type: ignore[arg-type]
+    square = Square(tuple(low), tuple(high), log)
     return x, y, square, Mesh(square.unit(values))

@@ -4,7 +4,9 @@ import dataclasses
 import difflib
 import inspect
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,13 +30,9 @@ class Plan(NamedTuple):
     axes: dict[str, tuple[object, ...]] | None
     """Values along every axis of a grid, whose last axis runs fastest; None: a list of points."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes of arrays over all points."""
-        return (len(self.points),) if self.axes is None else tuple(len(values) for values in self.axes.values())
 
-
-class Setting(NamedTuple):
+@dataclass(frozen=True)
+class Setting:
     """What one point computes with."""
 
     problem: Problem
@@ -46,7 +44,7 @@ def grid(over: object) -> Plan:
     """Every combination of the values of the axes."""
     if not isinstance(over, Mapping) or not over:
         raise reject("over", repr(over), 'name axes and their values: over={"sample_ratio": [1.0, 2.0]}')
-    axes = {_name(name): _values(name, values) for name, values in over.items()}
+    axes = {name: _values(name, values) for name, values in over.items()}
     points = tuple(dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     return Plan(tuple(axes), points, axes)
 
@@ -61,14 +59,7 @@ def listed(points: object) -> Plan:
             raise reject(f"points[{index}]", repr(point), example)
         for name in {*point} ^ {*points[0]}:
             raise reject(f"points[{index}]", dict(point), f"every point must name the same fields; see {name!r}")
-    names = tuple(_name(name) for name in points[0])
-    return Plan(names, tuple({name: _plain(point[name]) for name in names} for point in points), None)
-
-
-def _name(name: object) -> str:
-    if not isinstance(name, str):
-        raise reject("over", repr(name), "the name of an axis is a word, such as 'sample_ratio'")
-    return name
+    return Plan(tuple(points[0]), tuple({name: _plain(p[name]) for name in points[0]} for p in points), None)
 
 
 def _values(name: str, values: Any) -> tuple[object, ...]:
@@ -80,9 +71,10 @@ def _values(name: str, values: Any) -> tuple[object, ...]:
     if not len(values):
         raise reject(f"over[{name!r}]", "no values", "an empty axis has no points; give at least one value, or drop it")
     plain = tuple(_plain(value) for value in values)
-    for index, value in enumerate(plain):
-        if any(_same(value, other) for other in plain[:index]):
-            raise reject(f"over[{name!r}]", label(value), "the value stands there twice; name it once")
+    counts = Counter((type(value), value) for value in plain if isinstance(value, int | float | str))
+    for (_, value), count in counts.items():
+        if count > 1:
+            raise reject(f"over[{name!r}]", value, "the value stands there twice; name it once")
     return plain
 
 
@@ -91,63 +83,38 @@ def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _same(first: object, second: object) -> bool:
-    return type(first) is type(second) and isinstance(first, int | float | str) and first == second
-
-
-def settings(plan: Plan, base: Setting, options: Iterable[str]) -> Iterator[Setting]:
+def settings(plan: Plan, base: Setting, paths: Mapping[str, Path]) -> Iterator[Setting]:
     """What each point computes with. The classes check the values of every one, so walk through all before any work."""
-    paths = find(plan.names, base, options)
     for point in plan.points:
-        changes = {paths[name]: value for name, value in point.items()}
-        parts = _first(changes)
-        yield Setting(*(_changed(getattr(base, part), parts.get(part, {})) for part in Setting._fields))
-
-
-def _first(changes: Mapping[Path, object]) -> dict[str, dict[Path, object]]:
-    """Changes by the first part of their paths, which are then those within it."""
-    parts: dict[str, dict[Path, object]] = {}
-    for (first, *rest), value in changes.items():
-        parts.setdefault(first, {})[tuple(rest)] = value
-    return parts
+        yield _changed(base, {paths[name]: value for name, value in point.items()})
 
 
 def _changed(value: Any, changes: Mapping[Path, object]) -> Any:
     """`value` with new ones inside; the checks of every class that holds one run on all of them together."""
-    if not changes or () in changes:
-        return changes.get((), value)
-    within = _first(changes)
+    if () in changes:
+        return changes[()]
+    within: dict[str, dict[Path, object]] = {}
+    for (first, *rest), new in changes.items():
+        within.setdefault(first, {})[tuple(rest)] = new
     if isinstance(value, dict):
         return {**value, **{name: _changed(value.get(name), new) for name, new in within.items()}}
-    new = {name: _changed(getattr(value, name), change) for name, change in within.items()}
-    if "learning_rate" in new:  # stands for the temperature, which then is not given
-        new = {"temperature": None, **new}
-    return dataclasses.replace(value, **new)
+    parts = {name: _changed(getattr(value, name), new) for name, new in within.items()}
+    if "learning_rate" in parts:  # stands for the temperature, which then is not given
+        parts = {"temperature": None, **parts}
+    return dataclasses.replace(value, **parts)
 
 
 def find(names: Sequence[str], base: Setting, options: Iterable[str]) -> dict[str, Path]:
     """The field that every name means; no two may mean the same, or one the whole of which another is a part."""
-    known = {_full(path): path for path in _fields(base, options)}
+    every = [*_within(base.problem, ("problem",)), ("algorithm",), *_within(base.algorithm, ("algorithm",))]
+    every += [("options", name) for name in options]
+    known = {".".join(path if path[0] == "algorithm" else path[1:]): path for path in every}
     paths = {name: _find(name, known) for name in names}
     for first, second in itertools.combinations(names, 2):
         short, long = sorted((paths[first], paths[second]), key=len)
         if long[: len(short)] == short:
-            raise reject("over", f"{first!r} and {second!r}", f"both set {_full(short)}; keep one of them")
+            raise reject("over", f"{first!r} and {second!r}", f"both set {'.'.join(short)}; keep one of them")
     return paths
-
-
-def _full(path: Path) -> str:
-    """The whole name of a field; that of the problem goes without saying."""
-    return ".".join(path if path[0] == "algorithm" else path[1:])
-
-
-def _fields(base: Setting, options: Iterable[str]) -> Iterator[Path]:
-    """Everything that an axis can mean."""
-    yield from _within(base.problem, ("problem",))
-    yield ("algorithm",)
-    yield from _within(base.algorithm, ("algorithm",))
-    for name in options:
-        yield "options", name
 
 
 def _within(value: object, path: Path) -> Iterator[Path]:
@@ -156,28 +123,27 @@ def _within(value: object, path: Path) -> Iterator[Path]:
         yield from ((*path, name) for name in value)
     elif dataclasses.is_dataclass(value):
         fields = [field.name for field in dataclasses.fields(value)]
-        extra = [name for name in inspect.signature(type(value)).parameters if name not in fields]
-        yield from ((*path, name) for name in extra)
+        yield from ((*path, name) for name in inspect.signature(type(value)).parameters if name not in fields)
         for name in fields:
             yield (*path, name)
             yield from _within(getattr(value, name), (*path, name))
 
 
-def _find(name: str, known: Mapping[str, Path]) -> Path:
+def _find(name: object, known: Mapping[str, Path]) -> Path:
     """The field of that whole name, or the one whose name ends so, parts between left out."""
-    exact = known.get(name.removeprefix("problem."))
-    if exact is not None:
-        return exact
+    if not isinstance(name, str):
+        raise reject("over", repr(name), "the name of an axis is a word, such as 'sample_ratio'")
+    if (whole := name.removeprefix("problem.")) in known:
+        return known[whole]
     parts = name.split(".")
     found = [whole for whole, path in known.items() if path[-1] == parts[-1] and _along(parts, path)]
     if len(found) == 1:
         return known[found[0]]
     if found:
         raise reject("over", repr(name), f"it may mean {' or '.join(found)}; write one of them")
-    by_ending = {path[-1]: whole for whole, path in known.items()}
-    near = difflib.get_close_matches(name, [*known, *by_ending], n=3)
-    meant = dict.fromkeys(by_ending.get(word, word) if word not in known else word for word in near)
-    hint = f"did you mean {' or '.join(meant)}? " if meant else ""
+    by_ending = {path[-1]: whole for whole, path in known.items()} | {whole: whole for whole in known}
+    near = dict.fromkeys(by_ending[word] for word in difflib.get_close_matches(name, by_ending, n=3))
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise reject("over", repr(name), f"{hint}there are {', '.join(known)}")
 
 

@@ -56,9 +56,7 @@ def dataset_of(sweep: Diagram) -> "xarray.Dataset":
 def axes_of(dataset: "xarray.Dataset") -> tuple[str, ...]:
     """The axes of the sweep: dimensions of the points, or coordinates along `point`."""
     if "point" in dataset.dims:
-        return tuple(
-            str(name) for name, value in dataset.coords.items() if value.dims == ("point",) and name != "point"
-        )
+        return tuple(str(name) for name, at in dataset.coords.items() if at.dims == ("point",) and name != "point")
     return tuple(str(dim) for dim in dataset.dims if dim not in AXES)
 
 
@@ -77,12 +75,18 @@ def curves(
     held = [str(name) for name in dataset.data_vars if not split(str(name))[1] and dataset[name].dtype.kind in "fiu"]
     if variable not in held:
         raise reject("variable", repr(variable), f"the sweep does not hold it as numbers; {neighbours(variable, held)}")
-    value = dataset[variable].astype(float)
-    error = error_of(dataset, variable)
+    value, error = dataset[variable].astype(float), error_of(dataset, variable)
     further = [str(dim) for dim in value.dims if dim in AXES and dim not in ("time", *UNITS)]
     if further:
         raise reject("variable", variable, f"it has {' and '.join(further)} beside the axes of the sweep; reduce it")
-    at = _entry(value, entry)
+    units = [str(dim) for dim in value.dims if dim in UNITS]
+    chosen = entry if isinstance(entry, tuple | list) else (entry,)
+    if len(chosen) < len(units):
+        raise reject("entry", repr(entry), f"give one number for each of {', '.join(units)}")
+    at = {}
+    for dim, unit in zip(units, chosen, strict=False):
+        most = value.sizes[dim] - 1
+        at[dim] = whole("entry", unit, least=0, most=most, why=f"{dim} goes from 0 to {most}")
     return value.isel(at), error.isel(at)
 
 
@@ -92,54 +96,28 @@ def error_of(dataset: "xarray.Dataset", variable: str) -> "xarray.DataArray":
     return total_error(0.0 * dataset[variable].astype(float), *parts)
 
 
-def _entry(value: "xarray.DataArray", entry: Entry) -> dict[str, int]:
-    """Which unit along each axis of units."""
-    units = [dim for dim in value.dims if dim in UNITS]
-    chosen = entry if isinstance(entry, tuple | list) else (entry,)
-    if len(chosen) < len(units):
-        raise reject("entry", repr(entry), f"give one number for each of {', '.join(map(str, units))}")
-    at = {}
-    for dim, unit in zip(units, chosen, strict=False):
-        most = value.sizes[dim] - 1
-        at[str(dim)] = whole("entry", unit, least=0, most=most, why=f"{dim} goes from 0 to {most}")
-    return at
-
-
 def read(sweep: Diagram, variable: str, time: Time = None, entry: Entry = (0, 0)) -> Reading:
     """One number a point: the variable at the last time, at its best, or at a number between recorded times."""
-    dataset = dataset_of(sweep)
-    value, error = curves(dataset, variable, entry)
+    value, error = curves(dataset_of(sweep), variable, entry)
     if "time" not in value.dims:
         if time not in (None, "last"):
             raise reject("time", repr(time), f"the sweep keeps {variable} at one time only; leave it out")
         return Reading(value, error, "")
+    if isinstance(time, str) and time == "best":
+        found = value.notnull().any("time")
+        place = value.fillna(np.inf).argmin("time")
+        lowest, its_error = (part.isel(time=place).drop_vars("time").where(found) for part in (value, error))
+        return Reading(lowest, its_error, "lowest along time")
+    if isinstance(time, str) and time != "last":
+        raise reject("time", repr(time), 'it must be a number, "last" or "best" (lowest along time)')
     times = np.asarray(value["time"], dtype=float)
-    if time is None or (isinstance(time, str) and time == "last"):
-        words = f"at t = {times[-1]:g}"
-        return Reading(value.isel(time=-1, drop=True), error.isel(time=-1, drop=True), words)
-    if isinstance(time, str):
-        if time != "best":
-            raise reject("time", repr(time), 'it must be a number, "last" or "best" (lowest along time)')
-        return Reading(*lowest(value, error), "lowest along time")
-    at = real("time", time, least=times[0], most=times[-1], why=f"it must lie within {times[0]:g} … {times[-1]:g}")
-    return Reading(_at(value, times, at), _at(error, times, at), f"at t = {at:g}")
-
-
-def _at(values: "xarray.DataArray", times: np.ndarray, at: float) -> "xarray.DataArray":
-    """Between two recorded times in proportion; a missing neighbour of weight zero does not matter."""
-    right = max(1, min(int(np.searchsorted(times, at)), len(times) - 1)) if len(times) > 1 else 0
-    left = max(right - 1, 0)
-    share = (at - times[left]) / (times[right] - times[left]) if right > left else 0.0
-    if share in (0.0, 1.0):
-        return values.isel(time=right if share else left, drop=True)
-    return (1 - share) * values.isel(time=left, drop=True) + share * values.isel(time=right, drop=True)
-
-
-def lowest(value: "xarray.DataArray", error: "xarray.DataArray") -> tuple["xarray.DataArray", "xarray.DataArray"]:
-    """The lowest recorded value along time and its error; missing where there is none."""
-    found = value.notnull().any("time")
-    place = value.fillna(np.inf).argmin("time")
-    return value.isel(time=place).drop_vars("time").where(found), error.isel(time=place).drop_vars("time").where(found)
+    first, at = times[0], times[-1]
+    if time not in (None, "last"):
+        at = real("time", time, least=first, most=at, why=f"it must lie within {first:g} … {at:g}")
+    words, place = f"at t = {at:g}", np.flatnonzero(times == at)
+    if len(place):  # between two times both of them count
+        return Reading(value.isel(time=place[0], drop=True), error.isel(time=place[0], drop=True), words)
+    return Reading(value.interp(time=at).drop_vars("time"), error.interp(time=at).drop_vars("time"), words)
 
 
 def logarithmic(values: ArrayLike, scale: str | None = None) -> bool:
@@ -147,20 +125,14 @@ def logarithmic(values: ArrayLike, scale: str | None = None) -> bool:
 
     scale: "log" or "linear" where that is known already.
     """
-    if scale in ("log", "linear"):
-        return scale == "log"
     values = np.asarray(values)
-    if values.dtype.kind not in "fiu":
-        return False
+    if scale in ("log", "linear") or values.dtype.kind not in "fiu":
+        return scale == "log"
     values = np.unique(values)
     if len(values) < 3 or not np.all(np.isfinite(values)) or values[0] <= 0 or values[-1] < SPREAD * values[0]:
         return False
-    return _unevenness(np.log(values)) < _unevenness(values)
-
-
-def _unevenness(values: np.ndarray) -> float:
-    gaps = np.diff(values)
-    return float(gaps.std() / gaps.mean())
+    gaps, ratios = np.diff(values), np.diff(np.log(values))
+    return bool(ratios.std() / ratios.mean() < gaps.std() / gaps.mean())
 
 
 def numbers(argument: str, values: ArrayLike) -> np.ndarray:

@@ -26,8 +26,7 @@ FAILED = ("failed", "diverged")
 DIGITS = 6
 """Of the coordinates of a point: readable, and the same on every machine."""
 
-
-Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+Evaluate = Callable[[np.ndarray], Sequence[np.ndarray]]
 """(n, 2) values of the axes → the variable and its error at these points."""
 
 
@@ -68,11 +67,14 @@ def refine(
     """
     from .run import sweep
 
-    names, square = _ranges(over)
+    if not isinstance(over, Mapping) or len(over) != 2:
+        given = f"{len(over)} axes" if isinstance(over, Mapping) else repr(over)
+        why = 'give two axes with their ends, {"sample_ratio": (0.5, 8), "temperature": (0.1, 2)}'
+        raise reject("over", given, why)
+    names, square = tuple(over), Square(*zip(*(_ends(*axis) for axis in over.items()), strict=True))
     points = whole("points", points, least=4, why="it must be a whole number ≥ 4")
-    start = whole(
-        "start", start, least=2, most=64, why="it must be a whole number from 2 to 64, points along each axis"
-    )
+    why = "it must be a whole number from 2 to 64, points along each axis"
+    start = whole("start", start, least=2, most=64, why=why)
     batch = whole("batch", batch, least=1, why="it must be a whole number ≥ 1, points computed together")
     if not isinstance(variable, str):
         raise reject("variable", repr(variable), "it must be the name of a variable, such as 'test_error'")
@@ -86,8 +88,7 @@ def refine(
             return sweep(problem, algorithm, points=listed, store=kept, progress=False, **options)
 
         def evaluate(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SweepWarning)  # the sweep over all points says it again
+            with warnings.catch_warnings(action="ignore", category=SweepWarning):  # the last sweep says it again
                 found = computed(chosen)
             bar.advance(len(chosen))
             value, error, _ = read(found, variable, time, entry)
@@ -105,17 +106,14 @@ def refine(
 def refined(evaluate: Evaluate, square: Square, points: int, start: int, batch: int) -> np.ndarray:
     """(points, 2): values of the axes at which `evaluate` was called, in this order."""
     side = np.linspace(0.0, 1.0, start)
-    grid = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
-    chosen = np.empty((0, 2))
-    value, error = np.empty(0), np.empty(0)
-    new = _rounded(square, grid)[:points]
+    new = _rounded(square, np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2))[:points]
+    chosen, found = np.empty((0, 2)), np.empty((2, 0))
     while len(new):
-        found, uncertain = evaluate(new)
+        found = np.concatenate([found, evaluate(new)], axis=1)
         chosen = np.concatenate([chosen, new])
-        value, error = np.concatenate([value, found]), np.concatenate([error, uncertain])
         if len(chosen) >= points:
             break
-        halves = next_points(Sampled(square.unit(chosen), value, error), batch)
+        halves = next_points(Sampled(square.unit(chosen), *found), batch)
         # The batch is chosen whole and then cut, so that more points extend fewer.
         new = _rounded(square, halves)[: points - len(chosen)]
         new = new[~(new[:, None] == chosen[None]).all(axis=2).any(axis=1)]
@@ -129,9 +127,8 @@ def next_points(sampled: Sampled, count: int) -> np.ndarray:
     # Losses equal but for rounding are in the order of their corners, on every machine.
     corners = np.sort(mesh.triangles, axis=1)
     order = np.lexsort((*corners.T[::-1], -np.round(loss / max(loss.max(), 1e-300), 9)))
-    sides = dict.fromkeys((int(a), int(b)) for a, b in mesh.longest[order])
-    ends = np.array(list(sides)[:count])
-    return sampled.unit[ends].mean(axis=1)
+    sides = dict.fromkeys(map(tuple, mesh.longest()[order].tolist()))
+    return sampled.unit[list(sides)[:count]].mean(axis=1)
 
 
 def change(sampled: Sampled, triangles: np.ndarray) -> np.ndarray:
@@ -139,43 +136,26 @@ def change(sampled: Sampled, triangles: np.ndarray) -> np.ndarray:
 
     1 where some corners failed and some did not; 0 where all did.
     """
-    value, error = sampled.value, sampled.error
+    _, value, error = sampled
     if spans_decades(value):
         value, error = np.log(value), error / value
     finite = np.isfinite(value)
     whole_range = float(np.ptp(value[finite])) if finite.any() else 0.0
-    corners, known = value[triangles], finite[triangles].sum(axis=1)
     uncertain = np.where(np.isfinite(error), error, 0.0)[triangles].max(axis=1)
-    found = np.where(known == 0, 0.0, 1.0)
-    full = known == 3
-    found[full] = np.maximum(np.ptp(corners[full], axis=1) - 2 * uncertain[full], 0.0) / (whole_range or 1.0)
-    return found
+    beyond = np.maximum(np.ptp(value[triangles], axis=1) - 2 * uncertain, 0.0) / (whole_range or 1.0)
+    known = finite[triangles].sum(axis=1)
+    return np.select([known == 3, known > 0], [beyond, 1.0], 0.0)
 
 
 def _rounded(square: Square, unit: np.ndarray) -> np.ndarray:
     """Values of the axes to a few digits, kept within their ends."""
-    values = square.values(unit)
-    digits = np.array([[float(f"{v:.{DIGITS}g}") for v in row] for row in values]).reshape(-1, 2)
-    return np.clip(digits, square.low, square.high)
+    digits = np.array([float(f"{value:.{DIGITS}g}") for value in square.values(unit).flat])
+    return np.clip(digits.reshape(-1, 2), square.low, square.high)
 
 
-def _ranges(over: object) -> tuple[tuple[str, str], Square]:
-    """Names of the two axes and their square."""
-    if not isinstance(over, Mapping) or len(over) != 2:
-        given = f"{len(over)} axes" if isinstance(over, Mapping) else repr(over)
-        raise reject(
-            "over", given, 'give two axes with their ends, {"sample_ratio": (0.5, 8), "temperature": (0.1, 2)}'
-        )
-    first, second = over
-    ends = [_ends(str(name), given) for name, given in over.items()]
-    low, high, log = zip(*ends, strict=True)
-    return (str(first), str(second)), Square(low, high, log)
-
-
-def _ends(name: str, given: object) -> tuple[float, float, bool]:
+def _ends(name: object, given: object) -> tuple[float, float, bool]:
     """Low, high, and whether the axis is divided in logarithms."""
-    argument = f"over[{name}]"
-    why = 'give two ends, (low, high), or three words, ("log", low, high)'
+    argument, why = f"over[{name}]", 'give two ends, (low, high), or three words, ("log", low, high)'
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) not in (2, 3):
         raise reject(argument, repr(given), why)
     scale = given[0] if len(given) == 3 else None

@@ -1,6 +1,7 @@
 """`Sweep`: all points of a sweep as labelled arrays over its axes."""
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from ..errors import MissingError, flag, reject
 from ..results.files import destination, replace, source
 from ..results.storage import intact, seal
-from ..results.variables import meaning, neighbours
+from ..results.variables import Variable, meaning, neighbours
 from .kept import COMPARED
 from .points import Plan, coordinate
 from .reading import error_of
@@ -110,74 +111,66 @@ class Sweep:
         return cls(found, found.pop("comparison", None), about | {"title": str(title)})
 
     def __repr__(self) -> str:
+        def counted(words: "xarray.DataArray") -> str:
+            return ", ".join(f"{count} {word or 'not compared'}" for word, count in Counter(words.values.flat).items())
+
         sizes = ", ".join(f"{name}: {size}" for name, size in self.dataset["status"].sizes.items())
         lines = [f"<Sweep over ({sizes})>"]
         for kind, found in self.datasets.items():
-            words, counts = np.unique(found["status"].values, return_counts=True)
-            said = ", ".join(f"{count} {word}" for word, count in zip(words, counts, strict=True))
-            lines.append(f"  {kind}: {said}; {float(found['seconds'].sum()):.3g} s of work")
-        if self.comparison is not None:
-            verdict = self.comparison["verdict"].sel(variable="all")
-            for other in verdict["against"].values:
-                words, counts = np.unique(verdict.sel(against=other).values, return_counts=True)
-                said = ", ".join(f"{count} {word or 'not compared'}" for word, count in zip(words, counts, strict=True))
-                lines.append(f"  {next(iter(self.datasets))} against {other}: {said}")
-        lines += [f"  {line['status']}: {line['reason']}" for line in self.failed[:3]]
-        return "\n".join(lines)
+            lines.append(f"  {kind}: {counted(found['status'])}; {float(found['seconds'].sum()):.3g} s of work")
+        for one in (
+            () if self.comparison is None else self.comparison["verdict"].sel(variable="all").transpose("against", ...)
+        ):
+            lines.append(f"  {next(iter(self.datasets))} against {one['against'].item()}: {counted(one)}")
+        return "\n".join([*lines, *(f"  {line['status']}: {line['reason']}" for line in self.failed[:3])])
 
 
 def assemble(plan: Plan, tasks: Sequence[Task], outcomes: Mapping[str, Outcome], about: Mapping[str, Any]) -> Sweep:
     """All points, each where it belongs."""
     import xarray
 
-    found = [outcomes.get(task.key) for task in tasks]
-    kinds = [call.kind for call in tasks[0].calls]
-    axes, coords = _axes(plan)
-    if not tasks[0].final:
-        coords["time"] = ("time", tasks[0].times)
+    found = [outcomes[task.key].arrays if task.key in outcomes else {} for task in tasks]
+    kinds = list(tasks[0].calls)
+    if plan.axes is not None:
+        axes, shape = plan.names, tuple(map(len, plan.axes.values()))
+        coords = {name: (name, coordinate(values)) for name, values in plan.axes.items()}
+    else:
+        axes, shape = ("point",), (len(tasks),)
+        coords = {name: ("point", coordinate(point[name] for point in plan.points)) for name in plan.names}
+    recorded = {} if tasks[0].final else {"time": tasks[0].times}
+    compared = {"against": kinds[1:], "variable": list(COMPARED)}
     groups: dict[str, dict[str, Any]] = {kind: {} for kind in (*kinds, "comparison")}
-    names = dict.fromkeys(name for outcome in found if outcome is not None for name in outcome.arrays)
-    for name in sorted(names, key=lambda name: name.partition("/")[2] in ABOUT_POINTS):  # curves first
+    for name in dict.fromkeys(name for arrays in found for name in arrays):
         group, _, short = name.partition("/")
-        further, array = _gather(name, found)
+        inner, array = _gather(name, found)
         words = {"long_name": _meaning(short)}
-        groups[group][short] = ((*axes, *further), array.reshape((*plan.shape, *array.shape[1:])), words)
+        groups[group][short] = ((*axes, *inner), array.reshape((*shape, *array.shape[1:])), words)
     if "seed" not in plan.names:
-        seeds = np.asarray([task.seed for task in tasks]).reshape(plan.shape)
+        seeds = np.asarray([task.seed for task in tasks]).reshape(shape)
         for kind in kinds:
             groups[kind]["seed"] = (axes, seeds, {"long_name": ABOUT_POINTS["seed"]})
-    datasets = {kind: _units(xarray.Dataset(groups[kind], coords, {"kind": kind, **about})) for kind in kinds}
-    if len(kinds) == 1:
-        return Sweep(datasets, None, about)
-    compared = {name: coords[name] for name in coords if name != "time"}
-    compared |= {"against": ("against", kinds[1:]), "variable": ("variable", list(COMPARED))}
-    return Sweep(datasets, xarray.Dataset(groups["comparison"], compared, dict(about)), about)
+
+    def labelled(group: str, further: dict[str, Any], **attrs: Any) -> xarray.Dataset:
+        curves_first = sorted(groups[group].items(), key=lambda item: item[0] in ABOUT_POINTS)
+        dataset = xarray.Dataset(dict(curves_first), {**coords, **further}, attrs)
+        if tasks[0].final and "time" in dataset.dims:
+            dataset = dataset.isel(time=0)
+        free = [axis for axis in dataset.dims if axis not in dataset.coords and axis != "point"]
+        return dataset.assign_coords({axis: np.arange(dataset.sizes[axis]) for axis in free})
+
+    datasets = {kind: labelled(kind, recorded, kind=kind, **about) for kind in kinds}
+    return Sweep(datasets, labelled("comparison", compared, **about) if len(kinds) > 1 else None, about)
 
 
-def _gather(name: str, outcomes: Sequence[Outcome | None]) -> tuple[tuple[str, ...], np.ndarray]:
+def _gather(name: str, points: Sequence[Mapping[str, Variable]]) -> tuple[tuple[str, ...], np.ndarray]:
     """Further axes of a variable, and its values at all points: as large as the largest needs, elsewhere NaN or ''."""
-    present = {row: outcome for row, outcome in enumerate(outcomes) if outcome is not None and name in outcome.arrays}
-    arrays = {row: outcome.arrays[name] for row, outcome in present.items()}
-    words = any(array.dtype.kind == "U" for array in arrays.values())
-    shape = np.max([array.shape for array in arrays.values()], axis=0).astype(int)
-    out = np.full((len(outcomes), *shape), "" if words else np.nan, dtype=object if words else float)
-    for row, array in arrays.items():
-        out[(row, *map(slice, array.shape))] = array
-    return next(iter(present.values())).dims[name], out.astype(str) if words else out
-
-
-def _axes(plan: Plan) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Names of the axes and the values along them."""
-    if plan.axes is not None:
-        return plan.names, {name: (name, coordinate(values)) for name, values in plan.axes.items()}
-    columns = {name: coordinate(point[name] for point in plan.points) for name in plan.names}
-    return ("point",), {name: ("point", values) for name, values in columns.items()}
-
-
-def _units(dataset: "xarray.Dataset") -> "xarray.Dataset":
-    """Numbers of units and trials along their axes."""
-    free = [axis for axis in dataset.dims if axis not in dataset.coords and axis != "point"]
-    return dataset.assign_coords({axis: np.arange(dataset.sizes[axis]) for axis in free})
+    present = {row: arrays[name] for row, arrays in enumerate(points) if name in arrays}
+    words = any(found.values.dtype.kind == "U" for found in present.values())
+    shape = np.max([found.values.shape for found in present.values()], axis=0).astype(int)
+    out = np.full((len(points), *shape), "" if words else np.nan, dtype=object if words else float)
+    for row, found in present.items():
+        out[(row, *map(slice, found.values.shape))] = found.values
+    return next(iter(present.values())).dims, out.astype(str) if words else out
 
 
 def _meaning(name: str) -> str:

@@ -1,19 +1,24 @@
-"""`sweep`: every point checked before any work, computed once, kept when it is finished."""
+"""`sweep`: every point checked before any work, computed once, kept when it is finished; `plan_sweep`: beforehand."""
 
 import contextlib
+import datetime
+import math
 import random
+import time as clock
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 from ..algorithms import Algorithm
 from ..errors import SweepWarning
 from ..problem import Problem
 from ..progress import Progress
-from . import tasks
+from ..solver import plan
 from .ask import PreparedSweep, prepare
 from .result import Sweep, assemble
-from .tasks import Outcome, Task
+from .store import Store
+from .tasks import Outcome, Task, perform
 
 
 def sweep(
@@ -64,9 +69,12 @@ def sweep(
         outcomes = asked.stored()
         outcomes |= _computed(asked, asked.missing(outcomes), progress)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(asked)) from None
-    finally:
-        asked.engine.close()
+        words = "no point was kept; give the sweep a folder, store='…', and the same call goes on from there"
+        if asked.store is not None:
+            total, missing = len(asked.tasks), len(asked.missing(asked.stored()))
+            words = f"{total - missing} of {total} points are kept in {asked.store.folder}"
+            words += "; the same call goes on from there"
+        raise KeyboardInterrupt(words) from None
     found = assemble(asked.plan, asked.tasks, outcomes, asked.about)
     broken = [line for line in found.failed if line["status"] == "failed"]
     if broken:
@@ -77,9 +85,9 @@ def sweep(
 
 def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) -> dict[str, Outcome]:
     """Compute what is missing; what another sweep puts into the store meanwhile is taken from there."""
-    store, left = asked.store, list(missing)
+    store, left, total = asked.store, list(missing), len(asked.tasks)
     outcomes: dict[str, Outcome] = {}
-    drawn = failures = 0
+    failures = 0
     others: set[str] = set()
     """Points that another sweep has put into the store since we looked."""
 
@@ -92,26 +100,18 @@ def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) 
         return True
 
     def pending() -> Iterator[Task]:
-        nonlocal drawn
         while left:
             task = left.pop(0)
             if done_elsewhere(task):
                 bar.advance()
             else:
-                drawn += 1
-                tell()
                 yield task
-
-    def tell() -> None:
-        running = min(drawn - len(outcomes), asked.engine.workers or drawn)
-        finished = len(asked.tasks) - len(missing) + len(outcomes.keys() | others)
-        bar.phase(f"{finished} of {len(asked.tasks)} done, {running} running, {failures} failed")
 
     if not missing:
         return outcomes
     with (
         Progress("sweep", len(missing), progress) as bar,
-        tasks.quiet(),
+        warnings.catch_warnings(action="ignore", category=RuntimeWarning),  # `status` and `reason` tell of every point
         contextlib.closing(asked.engine.run(pending())) as finished,
     ):
         for task, outcome in finished:
@@ -120,13 +120,72 @@ def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) 
             outcomes[task.key] = outcome
             failures += outcome.failed
             bar.advance()
-            tell()
+            bar.phase(f"{total - len(missing) + len(outcomes.keys() | others)} of {total} done, {failures} failed")
     return outcomes if store is None else outcomes | store.load(others - outcomes.keys())
 
 
-def _kept(asked: PreparedSweep) -> str:
-    """After Ctrl-C: what is there, and how to go on."""
-    if asked.store is None:
-        return "no point was kept; give the sweep a folder, store='…', and the same call goes on from there"
-    there = len(asked.tasks) - len(asked.missing(asked.stored()))
-    return f"{there} of {len(asked.tasks)} points are kept in {asked.store.folder}; the same call goes on from there"
+@final
+@dataclass(frozen=True)
+class Outline:
+    """A sweep that has not begun: its points, how many are stored, and what the others will take."""
+
+    points: list[dict[str, Any]]
+    """Values along the axes, and whether it is `stored`."""
+    missing: int
+    seconds: float
+    """Of work that is left, by a pilot; beside compiling."""
+    workers: int | None
+
+    def __repr__(self) -> str:
+        spread = f" on {self.workers} workers" if self.workers and self.workers > 1 else ""
+        duration = datetime.timedelta(seconds=math.ceil(self.seconds))
+        cost = f"about {duration} h{spread}" if self.missing else "nothing to do"
+        return f"<{len(self.points)} points, {len(self.points) - self.missing} of them stored; {cost}>"
+
+
+def plan_sweep(
+    problem: Problem,
+    algorithm: Algorithm,
+    over: Mapping[str, Any] | None = None,
+    *,
+    points: Sequence[Mapping[str, Any]] | None = None,
+    kind: Any = "solve",
+    t_max: float | None = None,
+    times: Any = None,
+    keep: str = "curves",
+    seed: int = 0,
+    seeds: str = "common",
+    store: Any = None,
+    executor: Any = None,
+    retries: int = 2,
+    **options: Any,
+) -> Outline:
+    """What `sweep` with the same arguments would do, and how long: the first and the last missing point are a pilot.
+
+    Of a `solve` to a tolerance only the first stage is run (`sl.plan`). Others are computed here, and stored.
+    """
+    asked = prepare(
+        problem, algorithm, over, listed=points, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed,
+        seeds=seeds, store=store, executor=executor, retries=retries, options=options,
+    )  # fmt: skip
+    missing = asked.missing(asked.stored())
+    keys = {task.key for task in missing}
+    lines = [{**task.labels, "stored": task.key not in keys} for task in asked.tasks]
+    pilots = (*missing[:1], *missing[1:][-1:])
+    each = sum(_pilot(task, asked.store) for task in pilots) / max(len(pilots), 1)
+    return Outline(lines, len(missing), each * len(missing) / (asked.engine.workers or 1), asked.engine.workers)
+
+
+def _pilot(task: Task, store: Store | None) -> float:
+    """Seconds of one point, beside compiling."""
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        said = task.calls.get("solve", {})
+        if task.calls.keys() == {"solve"} and said.keys() <= {"tol", "variables", "replicas"}:
+            given = {"times": task.times, "seed": task.seed, "progress": False, **said}
+            return plan(task.problem, task.algorithm, **given).seconds
+        perform(task)  # compiles
+        begin = clock.perf_counter()
+        outcome = perform(task)
+        if store is not None and outcome.lasting:
+            store.put(task, outcome)
+        return clock.perf_counter() - begin

@@ -1,7 +1,6 @@
 """The best time to stop, and what is reached there."""
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,22 +10,8 @@ from .reading import SECOND, UNIFORM, Diagram, Entry, axes_of, curves, dataset_o
 if TYPE_CHECKING:
     import xarray
 
-
-class Stop(NamedTuple):
-    """The lowest point of one curve."""
-
-    time: float
-    span: float
-    """Half the stretch of times that are as good, within the error of the value."""
-    between: float
-    """Error of the time from the distance of recorded times."""
-    value: float
-    error: float
-    where: str = ""
-    """At which end of the curve it lies, if at one."""
-
-
-NOWHERE = Stop(np.nan, np.nan, np.nan, np.nan, np.nan)
+Stop = tuple[float, float, float, float, float, str]
+"""Of one curve, the fields of `best_time` in their order, and at which end the lowest value lies, if at one."""
 
 
 def best_time(sweep: Diagram, variable: str = "test_error", *, entry: Entry = (0, 0)) -> "xarray.Dataset":
@@ -47,27 +32,24 @@ def best_time(sweep: Diagram, variable: str = "test_error", *, entry: Entry = (0
     value = value.transpose(..., "time")
     times, dims, shape = np.asarray(value["time"], dtype=float), value.dims[:-1], value.shape[:-1]
     rows = (np.asarray(part).reshape(-1, len(times)) for part in (value, error.transpose(*value.dims)))
-    stops = [_stop(times, *row) for row in zip(*rows, strict=True)]
-    found = {name: np.array([getattr(stop, name) for stop in stops]).reshape(shape) for name in Stop._fields}
-    status = np.full(shape, "complete")
-    if "status" in dataset:
-        status = np.asarray(dataset["status"].transpose(*dims).astype(str))
-    status = np.where((found["where"] != "") & (status == "complete"), found["where"], status)
-
-    def labelled(values: np.ndarray, meaning: str) -> tuple[tuple[Hashable, ...], np.ndarray, dict[str, str]]:
-        return dims, values, {"long_name": meaning}
-
-    best = xarray.Dataset(
-        {
-            "best_time": labelled(found["time"], f"time at which {variable} is lowest"),
-            "best_time_stderr": labelled(found["span"], "half the span of times that are as good, within the error"),
-            "best_time_interpolation_error": labelled(found["between"], "error from the spacing of recorded times"),
-            variable: labelled(found["value"], f"lowest {variable} along time"),
-            f"{variable}_stderr": labelled(found["error"], f"error of {variable}"),
-            "status": labelled(status, "how the point ended, or at which end of its curve the lowest value lies"),
-        },
-        {name: dataset[name] for name in (*axes_of(dataset), *dims) if name in dataset.coords},
-    )
+    *found, where = zip(*(_stop(times, *row) for row in zip(*rows, strict=True)), strict=True)
+    meanings = {
+        "best_time": f"time at which {variable} is lowest",
+        "best_time_stderr": "half the span of times that are as good, within the error",
+        "best_time_interpolation_error": "error from the spacing of recorded times",
+        variable: f"lowest {variable} along time",
+        f"{variable}_stderr": f"error of {variable}",
+    }
+    data = {
+        name: (dims, np.reshape(column, shape), {"long_name": meaning})
+        for (name, meaning), column in zip(meanings.items(), found, strict=True)
+    }
+    end = np.reshape(where, shape)
+    status = np.asarray(dataset["status"].transpose(*dims).astype(str)) if "status" in dataset else "complete"
+    words = "how the point ended, or at which end of its curve the lowest value lies"
+    data["status"] = dims, np.where((end != "") & (status == "complete"), end, status), {"long_name": words}
+    coords = {name: dataset[name] for name in (*axes_of(dataset), *dims) if name in dataset.coords}
+    best = xarray.Dataset(data, coords)
     return best.assign(reason=dataset["reason"]) if "reason" in dataset else best
 
 
@@ -76,18 +58,19 @@ def _stop(t: np.ndarray, value: np.ndarray, error: np.ndarray) -> Stop:
     known = np.isfinite(value)
     t, value, error = t[known], value[known], error[known]
     if len(t) < 3:
-        return NOWHERE
+        return np.nan, np.nan, np.nan, np.nan, np.nan, ""
     i = int(np.argmin(value))
+    span = float(np.ptp(t[~(value > value[i] + error[i])])) / 2  # an error that is not known allows all
     if i in (0, len(t) - 1):
-        span = _span(t, value, value[i] + error[i])
-        return Stop(t[i], span, 0.0, value[i], error[i], "lowest at the start" if i == 0 else "lowest at the last time")
+        where = "lowest at the start" if i == 0 else "lowest at the last time"
+        return t[i], span, 0.0, value[i], error[i], where
     time, low, bend = _vertex(t[i - 1 : i + 2], value[i - 1 : i + 2])
     between = UNIFORM * (t[i + 1] - t[i - 1]) / 2
     if 2 <= i < len(t) - 2:
         between = min(between, SECOND * abs(_vertex(t[i - 2 : i + 3 : 2], value[i - 2 : i + 3 : 2])[0] - time))
     # Within the neighbours the curve is the parabola, which is within the error for |t − time| < √(error/bend).
-    span = max(_span(t, value, low + error[i]), float(np.sqrt(error[i] / bend)) if bend > 0 else 0.0)
-    return Stop(time, span, between, low, float(np.hypot(error[i], value[i] - low)))
+    span = max(span, float(np.sqrt(error[i] / bend)) if bend > 0 else 0.0)
+    return time, span, between, low, float(np.hypot(error[i], value[i] - low)), ""
 
 
 def _vertex(t: np.ndarray, v: np.ndarray) -> tuple[float, float, float]:
@@ -98,18 +81,3 @@ def _vertex(t: np.ndarray, v: np.ndarray) -> tuple[float, float, float]:
         return float(t[1]), float(v[1]), 0.0
     slope = left + bend * (t[1] - t[0])  # at the middle point
     return float(t[1] - slope / (2 * bend)), float(v[1] - slope**2 / (4 * bend)), bend
-
-
-def _span(t: np.ndarray, value: np.ndarray, below: float) -> float:
-    """Half the stretch around the lowest value on which the curve stays below a bound."""
-    lowest = int(np.argmin(value))
-    ends = []
-    for step in (-1, 1):
-        i = lowest
-        while 0 <= i + step < len(t) and value[i + step] <= below:
-            i += step
-        end = t[i]
-        if 0 <= i + step < len(t):
-            end += max(below - value[i], 0.0) / (value[i + step] - value[i]) * (t[i + step] - t[i])
-        ends.append(end)
-    return float(ends[1] - ends[0]) / 2

@@ -13,7 +13,6 @@ import io
 import json
 import math
 import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import final
@@ -23,9 +22,10 @@ import numpy as np
 from ..describe import to_words
 from ..errors import reject
 from ..results import files
+from ..results.variables import Variable
 from .tasks import Outcome, Task, numerical_version
 
-FORMAT = 2
+FORMAT = 3
 """Version of this layout; others are refused."""
 TRIAL = 65536
 """Bytes that are written, and removed, before any work: a disk that has no room for these has none for points."""
@@ -39,27 +39,21 @@ class Store:
         if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
             raise reject("store", repr(path), "it must be the name of a folder, such as 'diagram'")
         self.folder = Path(path)
-        self._points = self.folder / "points"
-        self._open()
-
-    def _open(self) -> None:
-        """Refuse what is no store, one of another version, and what cannot be written."""
-        sign = self.folder / "store.json"
+        self._points, sign = self.folder / "points", self.folder / "store.json"
         if self.folder.exists() and not self.folder.is_dir():
             raise reject("store", self.folder, "it is no folder; name another")
-        there = self.folder.iterdir() if self.folder.is_dir() else ()
-        if not sign.exists() and any(not path.name.startswith(".") for path in there):
-            raise reject("store", self.folder, "the folder holds other files; name a new one")
         if not self.folder.parent.is_dir():
             raise reject("store", self.folder, f"the folder {self.folder.parent} does not exist; create it first")
         try:
             self.folder.mkdir(exist_ok=True)
             if not sign.exists():
+                if any(not path.name.startswith(".") for path in self.folder.iterdir()):
+                    raise reject("store", self.folder, "the folder holds other files; name a new one")
                 about = {"sgdlimit_store": FORMAT, "numerical version": numerical_version(), "layout": __doc__}
                 files.replace(sign, json.dumps(about, indent=1).encode(), "store")
             self._check(sign)
             self._points.mkdir(exist_ok=True)
-            trial = self._points / f".trial-{secrets.token_hex(8)}"
+            trial = self._points / f".trial-{os.urandom(8).hex()}"
             files.replace(trial, b"\0" * TRIAL, "store")
             trial.unlink()
         except OSError as error:
@@ -67,6 +61,7 @@ class Store:
             raise reject("store", self.folder, f"{said}: points could not be kept there; name another") from None
 
     def _check(self, sign: Path) -> None:
+        """Refuse points of another version."""
         try:
             about = json.loads(sign.read_bytes())
             layout, version = int(about["sgdlimit_store"]), str(about["numerical version"])
@@ -76,14 +71,12 @@ class Store:
             why = f"its points were computed by {version}, these are by {numerical_version()}"
             raise reject("store", self.folder, f"{why}; name a new folder, or go back to those versions")
         if layout != FORMAT:
-            raise reject(
-                "store", self.folder, f"it has layout {layout}, this sgdlimit reads {FORMAT}; name a new folder"
-            )
+            why = f"it has layout {layout}, this sgdlimit reads {FORMAT}; name a new folder"
+            raise reject("store", self.folder, why)
 
     def keys(self) -> set[str]:
         """The hashes of all points that are there."""
-        with os.scandir(self._points) as found:
-            return {entry.name.removesuffix(".npz") for entry in found if entry.name.endswith(".npz")}
+        return {name.removesuffix(".npz") for name in os.listdir(self._points) if name.endswith(".npz")}
 
     def __contains__(self, key: str) -> bool:
         return self._file(key).exists()
@@ -93,12 +86,17 @@ class Store:
 
     def put(self, task: Task, outcome: Outcome) -> None:
         """Keep a finished point; it is there, whole, when this returns."""
-        words = {name: array.tolist() for name, array in outcome.arrays.items() if array.dtype.kind == "U"}
-        numbers = {name: array for name, array in outcome.arrays.items() if name not in words}
-        about = {
-            "inputs": _inputs(task), "labels": task.labels, "words": words, "dims": outcome.dims,
-            "shapes": {name: array.shape for name, array in numbers.items()},
+        arrays = {name: found.values for name, found in outcome.arrays.items()}
+        words = {name: array.tolist() for name, array in arrays.items() if array.dtype.kind == "U"}
+        numbers = {name: array for name, array in arrays.items() if name not in words}
+        inputs = {
+            "problem": to_words(task.problem), "algorithm": to_words(task.algorithm),
+            "calls": {kind: {n: to_words(v) for n, v in said.items()} for kind, said in task.calls.items()},
+            "seed": task.seed, "times": task.times.tolist(), "only the last time": task.final,
         }  # fmt: skip
+        dims = {name: found.dims for name, found in outcome.arrays.items()}
+        shapes = {name: array.shape for name, array in numbers.items()}
+        about = {"inputs": inputs, "labels": task.labels, "words": words, "dims": dims, "shapes": shapes}
         flat = np.concatenate([np.zeros(0), *(np.ravel(array) for array in numbers.values())])
         content = io.BytesIO()
         np.savez(content, about=np.asarray(json.dumps(about, default=str).encode()), numbers=flat)
@@ -122,16 +120,7 @@ class Store:
             for name, shape in about["shapes"].items():
                 size = math.prod(shape)
                 arrays[name], flat = flat[:size].reshape(shape), flat[size:]
-            return Outcome(arrays, {name: tuple(about["dims"][name]) for name in arrays}, lasting=True)
+            return Outcome({n: Variable(tuple(about["dims"][n]), array) for n, array in arrays.items()}, lasting=True)
         except Exception:  # whatever numpy and zip raise on damaged bytes
             path.unlink(missing_ok=True)
             return None
-
-
-def _inputs(task: Task) -> dict[str, object]:
-    """What a reader without this package wants to know of a point."""
-    calls = {kind: {name: to_words(value) for name, value in options.items()} for kind, options in task.calls}
-    return {
-        "problem": to_words(task.problem), "algorithm": to_words(task.algorithm), "calls": calls, "seed": task.seed,
-        "times": task.times.tolist(), "only the last time": task.final,
-    }  # fmt: skip
