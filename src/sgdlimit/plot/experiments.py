@@ -13,7 +13,7 @@ from ..figures import PaperFigure
 from ..frameworks import JUDGED, FrameworkTable
 from ..verification import Scaling, Verification
 from .curves import learning_curves
-from .legends import BARS, OF_RUNS, OF_THEORY, UNRELIABLE, Handle, band_handle, doubt_handle, place
+from .legends import BARS, MEANINGS, Handle, entries, place
 from .looks import COLOURS, FLOW, INKS, MARKERS, STYLES
 from .panels import Same, panels, single
 
@@ -35,22 +35,20 @@ def paper_figure(result: PaperFigure, axes: Same | None = None) -> Same:
         for ax in both:
             ax.set_xlim(0, result.runs[0].time[-1])
         left.set_ylim(bottom=0)
-        handles = [
-            Line2D([], [], color=COLOURS[i], marker=MARKERS[i], ms=3.5, label=f"$\\tau$ = {tau:g}")
-            for i, tau in enumerate(run.about["algorithm"]["temperature"] for run in result.runs)
-        ]
+        taus = [run.about["algorithm"]["temperature"] for run in result.runs]
+        heats = {
+            f"$\\tau$ = {tau:g}": Line2D([], [], color=COLOURS[i], marker=MARKERS[i], ms=3.5)
+            for i, tau in enumerate(taus)
+        }
         laws: dict[str, Handle] = {
             "DMFT, law of SGD": Line2D([], [], color=INKS[0], lw=1.2, ls=STYLES[0]),
             "DMFT, law of SGF": Line2D([], [], color=INKS[1], lw=1.2, ls=FLOW),
-            OF_RUNS: band_handle(OF_RUNS),
-            OF_THEORY: band_handle(OF_THEORY),
         }
-        if any(line.get_gid() == UNRELIABLE for ax in both for line in ax.get_lines()):
-            laws[UNRELIABLE] = doubt_handle()
+        meanings = {words: handle for words, handle in entries(*both).items() if words in MEANINGS}
         options = result.runs[0].about["options"]
         title = f"SGD, $d$ = {options['dim']}: mean of {options['trials']} trials"
-        place(left, handles, title=title, fontsize="medium")
-        place(right, list(laws.values()), list(laws), fontsize="small")
+        place(left, heats, title=title, fontsize="medium")
+        place(right, laws | meanings, fontsize="small")
     return given
 
 
@@ -119,8 +117,7 @@ def frameworks(table: FrameworkTable) -> dict[str, Axes]:
                     ax.set_ylim(0, 1.3 * np.max(cell.theory[name]))
             ax.set_xlim(0, table.runs[row].time[-1])
         pair[0].set_title(table.settings[row].name, loc="left", fontsize="medium")
-        handles, labels = pair[0].get_legend_handles_labels()
-        place(pair[0], [*handles, band_handle(OF_RUNS)], [*labels, OF_RUNS])
+        place(pair[0])
     gaps(table, axes=axes["gap"])
     return axes
 
