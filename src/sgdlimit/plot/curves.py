@@ -6,10 +6,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ..clock import CLOCKS, reading
+from ..comparison import check_curves
 from ..errors import reject
 from ..results import Result, Runs
 from ..results.quality import ERROR, Status
-from ..results.variables import chosen, neighbours
+from ..results.variables import chosen
 from .legends import DEVIATIONS, DOUBT, ERRORS, HATCH, MEANINGS, OF_RUNS, OF_THEORY, UNRELIABLE, entries, place
 from .looks import Look, looks, setting
 from .panels import Same, panels
@@ -20,17 +21,13 @@ PREFERRED = (("train_error", "test_error"), ("train_loss", "test_loss"), ("norm"
 
 
 def _variables(results: Sequence[Result], wanted: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Those asked for, which every result must have, or the first of the usual ones that all have."""
     if wanted is not None:
         names = chosen(wanted)
-        for name in names:
-            missing = next((r for r in results if name not in r.curves), None)
-            if missing is not None:
-                held = neighbours(name, missing.curves)
-                raise reject("variables", name, f"{missing.title()} does not have it as a curve along time; {held}")
+        check_curves(results, names)
         return names
     for names in PREFERRED:
-        shared = tuple(n for n in names if all(n in r.curves for r in results))
-        if shared:
+        if shared := tuple(name for name in names if all(name in result.curves for result in results)):
             return shared
     raise reject("results", "no curve in common", "name the variables to draw")
 

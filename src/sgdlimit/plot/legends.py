@@ -1,6 +1,6 @@
 """Legends that say what a band means, and that do not lie on the curves."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.path import Path
 
 from ..results.quality import ERROR, percent
+from .panels import Given
 
 DEVIATIONS, ERRORS = 1, 2
 """Half the height of a band: of runs in standard deviations of one run, of theories in total errors."""
@@ -51,7 +52,7 @@ def entries(*on: Axes) -> dict[str, Handle]:
     return dict(zip(words, handles, strict=True)) | {word: MEANINGS[word] for word in MEANINGS if word in drawn}
 
 
-def place(on: Axes | Sequence[Axes], named: Mapping[str, Handle] | None = None, **options: str) -> None:
+def place(on: Given, named: Mapping[str, Handle] | None = None, **options: str) -> None:
     """A legend where it covers no curve and no band: inside the axes, or above them if there is no such place.
 
     on: the axes, or several that could bear it; named: its entries, those of the first axes by default. Overlaps are
@@ -79,7 +80,8 @@ def place(on: Axes | Sequence[Axes], named: Mapping[str, Handle] | None = None, 
 def _above(ax: Axes, words: dict[str, Any]) -> bool:
     """Put a legend over the axes and their titles, in as many columns as fit; False if it takes too much height."""
     titled = any(ax.get_title(side) for side in ("left", "center", "right"))
-    top = ax.transAxes.inverted().transform((0, ax.get_tightbbox().y1))[1] if titled else 1.0
+    extent = ax.get_tightbbox() if titled else None
+    top = 1.0 if extent is None else ax.transAxes.inverted().transform((0, extent.y1))[1]
     room, words = ax.bbox.frozen(), words | {"loc": "lower left", "bbox_to_anchor": (0.0, top), "borderaxespad": 0.3}
     for columns in (3, 2, 1):
         legend = ax.legend(ncols=columns, **words)

@@ -245,10 +245,11 @@ def _mark(axes: Axes, dataset: "xarray.Dataset", across: Axis, up: Axis) -> None
         return
     if "point" not in dataset.dims:
         dataset = dataset.assign_coords({axis.name: Axis.of(dataset, axis.name).at for axis in (across, up)})
-    told = dataset[[name for name in ("status", "reason") if name in dataset]].astype(str).to_dataframe().reset_index()
+    dataset = dataset.assign(reason=dataset.get("reason", dataset["status"]))
+    told = dataset[["status", "reason"]].astype(str).to_dataframe().reset_index()
     unwell = told[~told["status"].isin(["complete", ""])].groupby("status", sort=False)
     for mark, (status, points) in zip(cycle(MARKS), unwell, strict=False):
-        word, reasons = str(status), set(points.get("reason", []))
+        word, reasons = str(status), set(points["reason"])
         common = reasons.pop() if len(reasons) == 1 else ""
         label = common if common.startswith(word) else f"{word}: {common}" if common else word
         label = textwrap.shorten(label, REASON, placeholder=" …")
