@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from scipy.special import chdtrc, ndtr
 
-from ..errors import UnreliableWarning, reject
+from ..errors import reject
 from ..own_data import check_scale, read_data
 from ..problem import ByClass, Linear, Mixture, Noise, NoPenalty, Normal, Problem, Spectrum, VectorField
 from ..problem.losses import Exponential, Hinge, Logistic, LossLike, SmoothHinge, Square
@@ -93,32 +93,21 @@ def model_of_data(
     n, d = X.shape
     words = {"loss": loss, "penalty": NoPenalty() if penalty is None else penalty, "sample_ratio": n / d, "bias": bias}
     problem, seen = _classes(X, y, values, words) if len(values) == 2 else _teacher(X, y, words)
-    found = assumptions.examine(problem, *seen)
-    if len(values) == 2:
-        found += assumptions.of_classes(seen.rows, y == values[0])
-    if X_test is not None:
-        found += assumptions.of_test(X, y, X_test, y_test)
-    return Fitted(problem, found, n, d)
-
-
-def warn_of_assumptions(fitted: Fitted) -> None:
-    """One warning that names every assumption that does not hold."""
-    if fitted.assumptions.failed:
-        words = "; ".join(map(str, fitted.assumptions.failed))
-        message = f"X: the model of these data is a rough one, and its curves may be off: {words}"
-        warnings.warn(message, UnreliableWarning, stacklevel=3)
+    checks = assumptions.examine(problem, *seen)
+    checks += assumptions.of_classes(seen.rows, y == values[0]) if len(values) == 2 else []
+    checks += [] if X_test is None or y_test is None else assumptions.of_test(X, y, X_test, y_test)
+    return Fitted(problem, Quality(checks), n, d)
 
 
 def _check_labels(y: np.ndarray, y_test: np.ndarray | None, loss: LossLike | VectorField) -> np.ndarray:
     """The two values of y, the larger one first; none where there are more."""
     values = np.unique(y)[::-1]
-    name = type(loss).__name__
     if len(values) == 1:
         raise reject("y", f"{values[0]:g} for all samples", "there is nothing to learn; labels must differ")
     if isinstance(loss, MARGIN) and not np.array_equal(values, [1.0, -1.0]):
         given = f"{len(values)} values, among them {values[np.abs(values) != 1][0]:g}"
-        why = f"{name} takes labels ±1: one class against the rest is np.where(y == {values[0]:g}, 1, -1)"
-        raise reject("y", given, why)
+        why = f"takes labels ±1: one class against the rest is np.where(y == {values[0]:g}, 1, -1)"
+        raise reject("y", given, f"{type(loss).__name__} {why}")
     if len(values) > 2:
         if len(y) < FEWEST:
             raise reject("X", f"{len(y)} rows", f"at least {FEWEST} samples are needed to tell their law")
@@ -139,16 +128,15 @@ def _check_columns(X: np.ndarray) -> None:
         raise reject("X", "one column", "the limit is one of many; give at least two")
     still = np.flatnonzero(np.ptp(X, axis=0) <= STILL * np.abs(X).max())
     if len(still):
-        given = f"{len(still)} constant columns, the first is {still[0]}"
         why = "drop them (X[:, np.ptp(X, axis=0) > 0]); an intercept is bias=True"
-        raise reject("X", given, why)
+        raise reject("X", f"{len(still)} constant columns, the first is {still[0]}", why)
     _, first, which = np.unique(X, axis=1, return_index=True, return_inverse=True)
     if len(first) < X.shape[1]:
         like = first[which.ravel()]
         repeated = np.flatnonzero(like != np.arange(X.shape[1]))
         words = f"X: {len(repeated)} columns repeat others (column {repeated[0]} is column {like[repeated[0]]}); "
         words += "they count as dimensions without variance of their own: drop them"
-        warnings.warn(words, RuntimeWarning, stacklevel=4)
+        warnings.warn(words, RuntimeWarning, stacklevel=3)
 
 
 def _check_centred(rest: np.ndarray, groups: EigenGroups, samples: int) -> None:
