@@ -204,7 +204,8 @@ def compare(first: Result, second: Result, variables: str | Sequence[str] | None
     scales = [max(*(_scale(result, name, grid) for result in (first, second)), 1e-30) for name in names]
     floors = [np.full_like(part.mean, ROUNDING * size) for part, size in zip(seen[0], scales, strict=True)]
     curve = np.repeat(np.arange(len(names)), [floor.size for floor in floors])
-    tested = rotation_test(*map(_sample, seen), np.concatenate([np.ravel(floor) for floor in floors]), curve)
+    floor = np.concatenate([np.ravel(floor) for floor in floors])
+    tested = rotation_test(_sample(seen[0]), _sample(seen[1]), floor, curve)
     agreements = {}
     for name, one, other, floor, size, p in zip(names, *seen, floors, scales, tested.each, strict=True):
         error = total_error(one.error, other.error, floor)

@@ -23,8 +23,7 @@ def agreement(report: Report, *, axes: Axes | None = None, sigmas: float = 2.0) 
         style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "ms": 3, "lw": 0.9}
         lines = axes.plot(found.time, found.z.reshape(len(found.time), -1), **style)
         lines[0].set_label(f"{name.replace('_', ' ')}: {_judged(found.p_value, found.verdict)}")
-    axes.set_xlabel(printed("time"))
-    axes.set_ylabel("difference / standard error")
+    axes.set(xlabel=printed("time"), ylabel="difference / standard error")
     number = {1.0: "one standard error", 2.0: "two standard errors"}.get(sigmas, f"{sigmas:g} standard errors")
     band = {f"band: ± {number}": Patch(facecolor="0.92", edgecolor="0.6", lw=0.6)}
     title = f"all together: {_judged(report.p_value, report.verdict)}"

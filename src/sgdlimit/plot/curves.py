@@ -68,8 +68,7 @@ def learning_curves(
     for ax, name in zip(flat, names, strict=True):
         for result, at, look in zip(results, clocks, drawn, strict=True):
             _draw(ax, result, name, at, look, (at > 0) | (not log_time))
-        ax.set_xlabel(CLOCKS[x])
-        ax.set_ylabel(name.replace("_", " "))
+        ax.set(xlabel=CLOCKS[x], ylabel=name.replace("_", " "))
         if log_time:
             ax.set_xscale("log")
             few(ax.xaxis, *ax.get_xlim())

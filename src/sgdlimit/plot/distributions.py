@@ -57,9 +57,8 @@ def distributions(
         middle = (edges[1:] + edges[:-1]) / 2
         ax.plot(middle, line, color="black", lw=1.3, label=solution.about.get("method", "theory"))
         ax.set_title(f"$t$ = {solution['snapshot'][i]:g}", fontsize="medium")
-        ax.set_xlabel(f"{meaning}  ${symbol}{f'_{unit}' if width > 1 else ''}$")
-        ax.set_xlim(edges[0], edges[-1])
-        ax.set_ylim(bottom=0)
+        index = f"_{unit}" if width > 1 else ""
+        ax.set(xlabel=f"{meaning}  ${symbol}{index}$", xlim=(edges[0], edges[-1]), ylim=(0, None))
     flat[0].set_ylabel("density")
     place(flat)
     return axes

@@ -64,5 +64,4 @@ def _draw(ax: Axes, solution: Solution, value: np.ndarray, error: np.ndarray, ca
     # nearest: one cell a pair of times, its edges halfway to the neighbours, on any grid
     mesh = ax.pcolormesh(earlier, time, shown, shading="nearest", rasterized=True, cmap=colours, vmin=low, vmax=high)
     ax.figure.colorbar(mesh, ax=ax, label=label)
-    ax.set_xlabel("earlier time  $t'$")
-    ax.set_ylabel("time  $t$")
+    ax.set(xlabel="earlier time  $t'$", ylabel="time  $t$")

@@ -80,8 +80,7 @@ def multiples(
         if down and j == shape[1] - 1:
             words = valued(down, _value(dataset, down, i))
             ax.annotate(words, (1.02, 0.5), xycoords="axes fraction", rotation=270, va="center", fontsize="small")
-        ax.set_xscale("log" if log_time else "linear")
-        ax.set_yscale("log" if log_value else "linear")
+        ax.set(xscale="log" if log_time else "linear", yscale="log" if log_value else "linear")
         ax.spines[["top", "right"]].set_visible(False)
     named: dict[str, Handle] = {}
     if hue:

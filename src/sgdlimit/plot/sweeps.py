@@ -91,8 +91,7 @@ def phase_diagram(
     _mark(axes, dataset, across, up)
     for index, (label, line) in enumerate(given.items()):
         critical_line(line, axes=axes, x=names[0], label=label, colour=COLOURS[(index + 1) % len(COLOURS)])
-    axes.set_xlim(picture.edges[0][0], picture.edges[0][-1])
-    axes.set_ylim(picture.edges[1][0], picture.edges[1][-1])
+    axes.set(xlim=picture.edges[0][[0, -1]], ylim=picture.edges[1][[0, -1]])
     if named := entries(axes):
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
         axes.legend(list(named.values()), list(named), fontsize="x-small", frameon=False, **place)
@@ -136,14 +135,11 @@ def _labelled(
     lines: "xarray.Dataset | Mapping[str, xarray.Dataset] | None", names: tuple[str, str]
 ) -> "dict[str, xarray.Dataset]":
     """Lines by label; each must run over the two axes of the diagram."""
-    if lines is None:
-        return {}
-    if not isinstance(lines, Mapping):
-        raise reject("lines", repr(lines), "give what sl.critical_line returns, or several of them by label")
     name = getattr(lines, "attrs", {}).get("line")  # a dataset is a mapping too, of its variables
-    given = cast(
-        "dict[str, xarray.Dataset]", dict(lines) if name is None else {_typeset(name.replace("_", " ")): lines}
-    )
+    lines = lines if name is None else cast("Mapping[str, xarray.Dataset]", {_typeset(name.replace("_", " ")): lines})
+    if lines is not None and not isinstance(lines, Mapping):
+        raise reject("lines", repr(lines), "give what sl.critical_line returns, or several of them by label")
+    given = cast("dict[str, xarray.Dataset]", dict(lines or {}))
     for label, line in given.items():
         if set(_line(line)) != set(names):
             runs, over = (" and ".join(part) for part in (_line(line), names))
