@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from .errors import real, reject
+from .errors import instance, real, reject
 from .results import Result, Runs
 from .results.quality import percent, scale
 from .results.statistics import total_error
@@ -177,8 +177,7 @@ def compare(first: Result, second: Result, variables: str | Sequence[str] | None
     What interpolation between the times of a coarse theory may add is part of the error.
     """
     for argument, result in (("first", first), ("second", second)):
-        if not isinstance(result, Result):
-            raise reject(argument, repr(result), "it must be a Solution or Runs, as sl.simulate or sl.load return")
+        instance(argument, result, Result, "a Solution or Runs, as sl.simulate or sl.load return")
         if not len(result.time):
             raise reject(argument, "a result without times", result.message or "it has nothing to compare")
         if isinstance(result, Runs) and result.trials < 2:

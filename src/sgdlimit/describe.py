@@ -18,17 +18,13 @@ from . import algorithms, problem
 from .errors import InputError, reject
 from .problem.activations import ACTIVATIONS
 from .problem.entries import Entries
-from .problem.labels import LabelRule
-from .problem.laws import EntryLaw
-from .problem.losses import LossLike
-from .problem.penalties import PenaltyLike
 from .problem.schedules import ScheduleLike
 
 ROOMS: dict[str, type] = {
-    "loss": LossLike,
-    "labels": LabelRule,
-    "penalty": PenaltyLike,
-    "law": EntryLaw,
+    "loss": problem.LossLike,
+    "labels": problem.LabelRule,
+    "penalty": problem.PenaltyLike,
+    "law": problem.EntryLaw,
     "schedule": ScheduleLike,
     "data": problem.DataLaw,
     "entries": Entries,

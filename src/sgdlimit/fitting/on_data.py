@@ -9,9 +9,7 @@ from ..algorithms import Algorithm
 from ..control.question import Given
 from ..errors import Interrupted, UnreliableWarning
 from ..own_data import as_matrix
-from ..problem import VectorField
-from ..problem.losses import LossLike
-from ..problem.penalties import PenaltyLike
+from ..problem import LossLike, PenaltyLike, VectorField
 from ..results import Solution
 from ..results.quality import Quality
 from ..solver import solve

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from ..clock import CLOCKS, reading
 from ..comparison import check_curves
-from ..errors import reject
+from ..errors import instance, reject
 from ..results import Result, Runs
 from ..results.quality import ERROR, Status
 from ..results.variables import chosen
@@ -55,8 +55,7 @@ def learning_curves(
     if not results:
         raise reject("results", "nothing", "give at least one Solution or Runs")
     for result in results:
-        if not isinstance(result, Result):
-            raise reject("results", repr(result), "it must be a Solution or Runs")
+        instance("results", result, Result, "a Solution or Runs")
         if not len(result.time):
             raise reject("results", "a result without times", result.message or "it has nothing to draw")
     if labels is not None and len(labels) != len(results):

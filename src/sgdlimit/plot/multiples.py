@@ -60,9 +60,11 @@ def multiples(
     for (i, j), ax in np.ndenumerate(table):
         missing = []
         for k, colour in enumerate(colours):
-            at = {axis: index for axis, index in ((across, j), (down, i), (hue, k)) if axis}
-            parts = [[(v.isel(at).squeeze(), e.isel(at).squeeze()) for v, e in kind] for kind in found]
-            if not all([_line(ax, *part, colour, ls) for part, ls in zip(parts[0], cycle(STYLES), strict=False)]):
+            wanted = {axis: index for axis, index in ((across, j), (down, i), (hue, k)) if axis}
+            at = dict.fromkeys(axes_of(dataset), 0) | wanted
+            parts = [[(value.isel(at), error.isel(at)) for value, error in kind] for kind in found]
+            drawn = [_line(ax, *part, colour, style) for part, style in zip(parts[0], cycle(STYLES), strict=False)]
+            if not all(drawn):
                 word = str(dataset["status"].isel(at).item()) if "status" in dataset else "no curve"
                 missing.append(f"{valued(hue, _value(dataset, hue, k))}: {word}" if hue else word)
             for value, error in (part for kind in parts[1:] for part in kind):
@@ -84,9 +86,8 @@ def multiples(
         ax.spines[["top", "right"]].set_visible(False)
     named: dict[str, Handle] = {}
     if hue:
-        named |= {
-            valued(hue, _value(dataset, hue, k)): Line2D([], [], color=colour) for k, colour in enumerate(colours)
-        }
+        values = dataset[hue].values.tolist()
+        named |= {valued(hue, v): Line2D([], [], color=colour) for v, colour in zip(values, colours, strict=True)}
     if len(names) > 1:
         styles = zip(names, cycle(STYLES), strict=False)
         named |= {name.replace("_", " "): Line2D([], [], color="0.3", ls=style) for name, style in styles}
