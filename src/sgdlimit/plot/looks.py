@@ -39,10 +39,8 @@ class Kind(NamedTuple):
 
     setting: str
     runs: bool
-    method: str
-    algorithm: str
-    copy: int
-    """How many like it came before."""
+    law: tuple[str, str, int]
+    """Method, algorithm, and how many like it came before."""
 
 
 def looks(results: Sequence[Result], labels: Sequence[str] | None = None) -> list[Look]:
@@ -52,18 +50,19 @@ def looks(results: Sequence[Result], labels: Sequence[str] | None = None) -> lis
     are in dark inks instead, one a kind, so that one legend entry serves them at every temperature. Theories of a
     single setting, without runs, have a colour a kind.
     """
-    keys = [
-        (setting(r), isinstance(r, Runs), str(r.about.get("method", "theory")), str(_algorithm(r).get("name", "")))
-        for r in results
-    ]
-    kinds = [Kind(*key, keys[:index].count(key)) for index, key in enumerate(keys)]
+    kinds: list[Kind] = []
+    for result in results:
+        where, runs = setting(result), isinstance(result, Runs)
+        called = str(result.about.get("method", "theory")), str(_algorithm(result).get("name", ""))
+        before = sum((kind.setting, kind.runs, kind.law[:2]) == (where, runs, called) for kind in kinds)
+        kinds.append(Kind(where, runs, (*called, before)))
     simulated = {kind.setting for kind in kinds if kind.runs}
-    theories = list(dict.fromkeys(kind[2:] for kind in kinds if not kind.runs))
-    flow = next((theory for theory in theories if theory[1] == "SGF"), None)
+    laws = list(dict.fromkeys(kind.law for kind in kinds if not kind.runs))
+    flow = next((law for law in laws if law[1] == "SGF"), None)
     rest = cycle(STYLES)
-    styles = {theory: FLOW if theory == flow else next(rest) for theory in theories}
+    styles = {law: FLOW if law == flow else next(rest) for law in laws}
     several = len({kind.setting for kind in kinds}) > 1
-    slots = [kind if kind.runs else kind.setting if several else kind[2:] for kind in kinds]
+    slots = [kind if kind.runs else kind.setting if several else kind.law for kind in kinds]
     coloured = [slot for slot, kind in zip(slots, kinds, strict=True) if kind.runs or kind.setting not in simulated]
     coloured = list(dict.fromkeys(coloured))
     found = []
@@ -72,8 +71,8 @@ def looks(results: Sequence[Result], labels: Sequence[str] | None = None) -> lis
             place = coloured.index(slot)
             colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         else:
-            colour, marker = INKS[theories.index(kind[2:]) % len(INKS)], ""
-        found.append(Look(colour, "-" if kind.runs else styles[kind[2:]], marker, name))
+            colour, marker = INKS[laws.index(kind.law) % len(INKS)], ""
+        found.append(Look(colour, "-" if kind.runs else styles[kind.law], marker, name))
     return found
 
 
@@ -111,13 +110,14 @@ def _names(results: Sequence[Result], kinds: list[Kind], simulated: set[str]) ->
             heat = [f"τ {'≥' if _share(result) else '='} {tau:g}"] if isinstance(tau, int | float) else []
             parts = [valued(name, words[name]) for name in differing if name in words] + heat + parts
         suffix = "".join(f", {part}" for part in parts)
+        method, algorithm, before = kind.law
         if isinstance(result, Runs):
-            yield f"{kind.algorithm} simulation{suffix}{run_size(result)}"
+            yield f"{algorithm} simulation{suffix}{run_size(result)}"
         else:
             # one method for two algorithms: which law it is must be said
-            several = len({k.algorithm for k in kinds if not k.runs and k.method == kind.method}) > 1
-            law = f", law of {kind.algorithm}" if several and kind.algorithm else ""
-            yield kind.method + law + (f" ({kind.copy + 1})" if kind.copy else "") + suffix
+            several = len({other.law[1] for other in kinds if not other.runs and other.law[0] == method}) > 1
+            law = f", law of {algorithm}" if several and algorithm else ""
+            yield method + law + (f" ({before + 1})" if before else "") + suffix
 
 
 def _words(result: Result) -> dict[str, object]:
