@@ -1,12 +1,13 @@
 """Questions about two results: how far apart, in units of the combined standard error?"""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from .errors import real, reject
+from .errors import instance, real, reject
 from .results import Result, Runs
 from .results.quality import percent, scale
 from .results.statistics import total_error
@@ -63,7 +64,7 @@ class Agreement:
         from scipy.special import log_ndtr, ndtri_exp, stdtr
 
         size = np.abs(self.z)
-        tail = stdtr(np.minimum(self.freedom, 1e9), -size)
+        tail = stdtr(self.freedom, -size)
         normal = -ndtri_exp(np.where(self.freedom > 1e8, log_ndtr(-size), np.log(np.maximum(tail, 1e-300))))
         return float(np.max(normal))
 
@@ -82,18 +83,13 @@ class Agreement:
         """The share of the curve that a difference must exceed, to be told from chance at half of the points."""
         from scipy.special import stdtrit
 
-        seen = stdtrit(np.minimum(self.freedom, 1e9), 1 - FALSE_ALARM / 2) * self.stderr
+        seen = stdtrit(self.freedom, 1 - FALSE_ALARM / 2) * self.stderr
         return float(np.median(seen)) / self.scale
-
-    @property
-    def resolved(self) -> bool:
-        """Whether a difference of 10 % of the curve would be told from chance."""
-        return self.resolution <= RESOLVED
 
     @property
     def verdict(self) -> Verdict:
         """'differ' by the test of the whole curve; otherwise 'agree', or 'cannot tell' if the bars are too wide."""
-        return "differ" if self.p_value < FALSE_ALARM else "agree" if self.resolved else "cannot tell"
+        return "differ" if self.p_value < FALSE_ALARM else "agree" if self.resolution <= RESOLVED else "cannot tell"
 
     @property
     def worst_time(self) -> float:
@@ -108,9 +104,6 @@ class Report:
 
     variables: dict[str, Agreement]
     names: tuple[str, str]
-    samples: tuple[Sample, Sample]
-    """All variables of both results side by side, flat."""
-
     p_value: float
     """How often correct curves would differ as much or more: one test over all of them, whatever the correlations."""
 
@@ -135,7 +128,7 @@ class Report:
     @property
     def unresolved(self) -> tuple[str, ...]:
         """Variables whose bars are too wide to tell a difference of 10 % from chance."""
-        return tuple(name for name, agreement in self.variables.items() if not agreement.resolved)
+        return tuple(name for name, agreement in self.variables.items() if agreement.resolution > RESOLVED)
 
     @property
     def verdict(self) -> Verdict:
@@ -157,28 +150,19 @@ class Report:
             passed = self.p_value >= real("false_alarm", false_alarm, above=0, most=0.5, why=why)
         return passed and not self.unresolved
 
-    def rows(self) -> list[tuple[str, int, float, float, float, float, float, float, float, Verdict]]:
-        """Variable, points, largest |z|, as a normal deviate, its time, rms z, largest relative difference, p-value,
-        the relative difference that would be noticed, verdict."""
-        return [
-            (n, a.time.size, a.largest, a.sigma, a.worst_time, a.rms, a.relative, a.p_value, a.resolution, a.verdict)
-            for n, a in self.variables.items()
-        ]
-
     def __repr__(self) -> str:
         head = (
             f"{'':<12} {'points':>6} {'max |z|':>8} {'sigmas':>7} {'at t':>8} {'rms z':>6} {'max rel. diff.':>14} "
             f"{'p':>8} {'resolves':>9}"
         )
         lines = [
-            f"{n:<12} {c:>6} {z:>8.2f} {s:>7.2f} {t:>8.3g} {r:>6.2f} {d:>14.2e} {p:>8.3g} {percent(w):>9}  {v}"
-            for n, c, z, s, t, r, d, p, w, v in self.rows()
+            f"{name:<12} {a.time.size:>6} {a.largest:>8.2f} {a.sigma:>7.2f} {a.worst_time:>8.3g} {a.rms:>6.2f} "
+            f"{a.relative:>14.2e} {a.p_value:>8.3g} {percent(a.resolution):>9}  {a.verdict}"
+            for name, a in self.variables.items()
         ]
         total = f"all curves together, one test: p = {self.p_value:.3g}: {self.verdict}"
-        if self.unresolved:
-            total += (
-                f" ({', '.join(self.unresolved)}: a difference of {percent(RESOLVED)} would pass; reduce the errors)"
-            )
+        if wide := ", ".join(self.unresolved):
+            total += f" ({wide}: a difference of {percent(RESOLVED)} would pass; reduce the errors)"
         return "\n".join([f"{self.names[0]}  against  {self.names[1]}", head, *lines, total])
 
 
@@ -193,26 +177,21 @@ def compare(first: Result, second: Result, variables: str | Sequence[str] | None
     What interpolation between the times of a coarse theory may add is part of the error.
     """
     for argument, result in (("first", first), ("second", second)):
-        if not isinstance(result, Result):
-            raise reject(argument, repr(result), "it must be a Solution or Runs, as sl.simulate or sl.load return")
+        instance(argument, result, Result, "a Solution or Runs, as sl.simulate or sl.load return")
         if not len(result.time):
             raise reject(argument, "a result without times", result.message or "it has nothing to compare")
         if isinstance(result, Runs) and result.trials < 2:
             raise reject(argument, "runs with 1 trial", "one trial has no standard error; simulate at least 2")
-    names = [n for n in COMPARABLE if n in first and n in second]
-    if variables is not None:
-        names = list(chosen(variables))
+    names = chosen(variables) if variables is not None else tuple(n for n in COMPARABLE if n in first and n in second)
     if not names:
         raise reject("variables", "none in common", f"the results share none of {', '.join(COMPARABLE)}")
+    check_curves((first, second), names)
     for name in names:
-        shapes = [_shape(result, name) for result in (first, second)]
-        for result, shape in zip((first, second), shapes, strict=True):
-            if shape is None:
-                held = neighbours(name, result.curves)
-                raise reject("variables", name, f"{result.title()} does not have it as a curve along time; {held}")
-            _check_finite(result, name)
-        if shapes[0] != shapes[1]:
-            raise reject("variables", name, f"its shapes {shapes[0]} and {shapes[1]} differ; compare equal widths")
+        one, other = (result.curve(name)[0].shape[1:] for result in (first, second))
+        if one != other:
+            raise reject("variables", name, f"its shapes {one} and {other} differ; compare equal widths")
+        _check_finite(first, name)
+        _check_finite(second, name)
     grid = first.time if isinstance(first, Runs) or not isinstance(second, Runs) else second.time
     low, high = max(first.time[0], second.time[0]), min(first.time[-1], second.time[-1])
     # Runs end on the whole update nearest to the last time; a theory that stops a rounding short still covers it.
@@ -221,25 +200,33 @@ def compare(first: Result, second: Result, variables: str | Sequence[str] | None
     if not len(grid):
         raise reject("second", f"times {second.time[0]:g} to {second.time[-1]:g}", "the results share no times")
     seen = [[_seen(result, name, grid) for name in names] for result in (first, second)]
-    samples = (_sample(seen[0]), _sample(seen[1]))
     scales = [max(*(_scale(result, name, grid) for result in (first, second)), 1e-30) for name in names]
     floors = [np.full_like(part.mean, ROUNDING * size) for part, size in zip(seen[0], scales, strict=True)]
     curve = np.repeat(np.arange(len(names)), [floor.size for floor in floors])
-    tested = rotation_test(*samples, np.concatenate([np.ravel(floor) for floor in floors]), curve)
+    floor = np.concatenate([np.ravel(floor) for floor in floors])
+    tested = rotation_test(_sample(seen[0]), _sample(seen[1]), floor, curve)
     agreements = {}
     for name, one, other, floor, size, p in zip(names, *seen, floors, scales, tested.each, strict=True):
         error = total_error(one.error, other.error, floor)
         # Welch–Satterthwaite: what is left of the trials' degrees of freedom in the combined error.
         shares = [(r, e.error / error) for r, e in ((first, one), (second, other)) if isinstance(r, Runs)]
-        freedom = 1 / np.maximum(sum((share**4 / (r.trials - 1) for r, share in shares), np.zeros_like(error)), 1e-12)
+        freedom = 1 / np.maximum(sum((share**4 / (r.trials - 1) for r, share in shares), np.zeros_like(error)), 1e-9)
         agreements[name] = Agreement(grid, one.mean, other.mean, error, freedom, floor, size, p)
-    return Report(agreements, (first.title(), second.title()), samples, tested.together)
+    return Report(agreements, (first.title(), second.title()), tested.together)
+
+
+def check_curves(results: Sequence[Result], names: Sequence[str]) -> None:
+    """Refuse names that one of the results does not have as a curve along time."""
+    for name, result in itertools.product(names, results):
+        if name not in result.curves:
+            held = neighbours(name, result.curves)
+            raise reject("variables", name, f"{result.title()} does not have it as a curve along time; {held}")
 
 
 def _check_finite(result: Result, name: str) -> None:
     """Refuse a curve that holds anything but numbers: no test could be made of it."""
-    copies = result.copies(name)
-    for what, values in (("", result.curve(name)[0]), ("the error of ", result.curve(name)[1]), ("a copy of ", copies)):
+    parts = zip(("", "the error of ", "a copy of "), (*result.curve(name), result.copies(name)), strict=True)
+    for what, values in parts:
         if values is not None and not np.all(np.isfinite(values)):
             why = f"{what}{name} is not finite everywhere in {result.title()}; leave it out, or compare earlier times"
             raise reject("variables", name, why)
@@ -251,39 +238,26 @@ def _scale(result: Result, name: str, grid: np.ndarray) -> float:
     return scale(name, {n: _onto(result, result.curve(n)[0], grid) for n in names})
 
 
-def _shape(result: Result, name: str) -> tuple[int, ...] | None:
-    """Shape of a variable at one time; None if it is no curve."""
-    variable = result.variables.get(name)
-    dims = () if variable is None else tuple(d for d in variable.dims if d != "trial")
-    if variable is None or dims[:1] != ("time",):
-        return None
-    return variable.values.shape[variable.dims.index("time") + 1 :]
-
-
 def _same(result: Result, grid: np.ndarray) -> bool:
     """Whether the result was recorded at the given times, so that nothing is interpolated."""
     return len(result.time) == len(grid) and np.allclose(result.time, grid, rtol=1e-9, atol=1e-12)
 
 
-def _onto(result: Result, values: np.ndarray, grid: np.ndarray, smooth: bool = True) -> np.ndarray:
-    """Values along the result's time (first axis), at the given times: a cubic spline, or straight lines."""
+def _onto(result: Result, values: np.ndarray, grid: np.ndarray, degree: int = 3) -> np.ndarray:
+    """Values along the result's time (first axis), at the given times: a cubic spline, or straight lines (degree 1)."""
     if _same(result, grid):
         return values
     if len(result.time) < 2:
         raise reject("times", result.time, "a curve with one point cannot be compared at other times")
-    return _spline(result.time, values, grid) if smooth else _lines(result.time, values, grid)
+    return _spline(result.time, values, grid, degree)
 
 
-def _spline(time: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    from scipy.interpolate import CubicSpline
+def _spline(time: np.ndarray, values: np.ndarray, at: np.ndarray, degree: int = 3) -> np.ndarray:
+    """A spline through the values; straight lines end at the last time, where nothing is extrapolated."""
+    from scipy.interpolate import make_interp_spline
 
-    return CubicSpline(time, values, axis=0)(grid)
-
-
-def _lines(time: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """Straight lines between points; beyond the last one nothing is extrapolated."""
-    columns = [np.interp(grid, time, column) for column in values.reshape(len(time), -1).T]
-    return np.stack(columns, axis=1).reshape(len(grid), *values.shape[1:])
+    at = np.clip(at, time[0], time[-1]) if degree == 1 else at
+    return make_interp_spline(time, values, k=min(degree, len(time) - 1), axis=0)(at)
 
 
 def _between(result: Result, name: str, grid: np.ndarray) -> np.ndarray:
@@ -322,7 +296,7 @@ class _Seen(NamedTuple):
 def _seen(result: Result, name: str, grid: np.ndarray) -> _Seen:
     mean, error = result.curve(name)
     copies, between = result.copies(name), _between(result, name, grid)
-    error, shared = (_onto(result, part, grid, smooth=False) for part in (error, result.systematic(name)))
+    error, shared = (_onto(result, part, grid, degree=1) for part in (error, result.systematic(name)))
     if copies is not None:
         copies = np.moveaxis(_onto(result, np.moveaxis(copies, 0, 1), grid), 1, 0)
         if len(copies) > 1:

@@ -1,9 +1,11 @@
 """Problems and algorithms as plain words: to store in a result, to read from TOML, to list for the user."""
 
 import dataclasses
-import importlib.util
 import inspect
 import math
+import os
+import re
+import runpy
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,17 +18,13 @@ from . import algorithms, problem
 from .errors import InputError, reject
 from .problem.activations import ACTIVATIONS
 from .problem.entries import Entries
-from .problem.labels import LabelRule
-from .problem.laws import EntryLaw
-from .problem.losses import LossLike
-from .problem.penalties import PenaltyLike
 from .problem.schedules import ScheduleLike
 
 ROOMS: dict[str, type] = {
-    "loss": LossLike,
-    "labels": LabelRule,
-    "penalty": PenaltyLike,
-    "law": EntryLaw,
+    "loss": problem.LossLike,
+    "labels": problem.LabelRule,
+    "penalty": problem.PenaltyLike,
+    "law": problem.EntryLaw,
     "schedule": ScheduleLike,
     "data": problem.DataLaw,
     "entries": Entries,
@@ -34,7 +32,11 @@ ROOMS: dict[str, type] = {
 }
 """Places in a problem or a call, and what stands there: public subclasses, which `sgdlimit models` lists."""
 
-LAW_FIELDS = ("teacher", "noise", "init")
+PLACES = dict(loss="loss", labels="labels", penalty="penalty", teacher="law", noise="law", init="law", data="data",
+              covariance="data", schedule="schedule", batch_share="schedule")  # fmt: skip
+"""Arguments that are models themselves, and the room of each."""
+FUNCTIONS = ("fn", "predict", "error", "activation")
+"""Arguments that are functions."""
 
 Find = Callable[[str, Any], Callable[..., Any]]
 """The function that stands at a place, from the word that stands there; an InputError if there is none."""
@@ -50,11 +52,6 @@ def models(room: str) -> dict[str, Any]:
         found.append(problem.VectorField)
     public = (cls for cls in found[1:] if getattr(house, cls.__name__, None) is cls)
     return {cls.__name__: cls for cls in public if dataclasses.is_dataclass(cls)}
-
-
-def _wrapper(room: str) -> str | None:
-    """The class that makes a user's function stand in a room; None where there is none."""
-    return next((name for name, cls in models(room).items() if "fn" in cls.__dataclass_fields__), None)
 
 
 def to_words(value: Any) -> Any:
@@ -89,55 +86,55 @@ def _function_words(fn: Callable[..., Any]) -> Any:
 
 
 def _key(name: str) -> str:
-    return name.replace("_", "").replace("-", "").replace(" ", "").lower()
+    """A name as it may be written: without regard to case, spaces, hyphens and underscores."""
+    return re.sub("[-_ ]", "", name).lower()
 
 
 def from_words(room: str, words: Any, where: str, find: Find) -> Any:
     """The object that `words` describe; `where` names it in errors, `find` finds the user's functions."""
-    wrapper = _wrapper(room)
+    known = models(room)
+    wrapper = next((name for name, cls in known.items() if "fn" in cls.__dataclass_fields__), None)
     if isinstance(words, str):
         words = {"fn": words, "name": wrapper} if ":" in words and wrapper else {"name": words}
     if not isinstance(words, dict) or "name" not in words:
         example = ', "file.py:function"' if wrapper else ""
         raise reject(where, words, f"write a name{example}, or a table with a name")
-    known = models(room)
-    by_key = {_key(name): name for name in known}
+    by_key = {_key(name): cls for name, cls in known.items()}
     if room == "entries":  # "sparse" for SparseEntries, as in sl.simulate
-        by_key |= {key.removesuffix("entries"): name for key, name in by_key.items()}
-    name = by_key.get(_key(str(words["name"])))
-    if name is None:
+        by_key |= {key.removesuffix("entries"): cls for key, cls in by_key.items()}
+    cls = by_key.get(_key(str(words["name"])))
+    if cls is None:
         raise reject(where, words["name"], f"unknown model; it must be one of {', '.join(known)}")
-    cls = known[name]
+    return _made(cls, words, where, find)
+
+
+def _made(cls: Any, words: dict[str, Any], where: str, find: Find) -> Any:
+    """An object of the class, from a table of its arguments; those that are nothing keep their defaults."""
+    given = {key: value for key, value in words.items() if key != "name" and value is not None}
     allowed = inspect.signature(cls).parameters
-    arguments = {}
-    for key, value in words.items():
-        if key == "name":
-            continue
+    for key, value in given.items():
         if key not in allowed:
-            options = ", ".join(allowed) or "no parameters"
-            raise reject(f"{where}.{key}", value, f"{name} has {options}")
-        arguments[key] = _argument(f"{where}.{key}", key, value, find)
+            raise reject(f"{where}.{key}", value, f"{cls.__name__} has {', '.join(allowed) or 'no parameters'}")
+    for key, parameter in allowed.items():
+        if parameter.default is parameter.empty and key not in given:
+            raise reject(f"{where}.{key}", "nothing", f"{cls.__name__} needs it")
+    places = {key: f"{where}.{key}".removeprefix("problem.") for key in given}
+    arguments = {key: _argument(cls, key, value, places[key], find) for key, value in given.items()}
     try:
         return cls(**arguments)
     except TypeError as error:
-        raise reject(where, words["name"], str(error).split("__init__() ")[-1]) from None
+        raise reject(where, cls.__name__, str(error)) from None
 
 
-def _argument(where: str, key: str, value: Any, find: Find) -> Any:
-    # A loss within a loss may be one of ours, or a function of the user's: "file.py:function", or stored words of it.
-    if key == "loss" and isinstance(value, str | dict) and (":" if isinstance(value, str) else "function") not in value:
-        return from_words("loss", value, where, find)
-    if key == "covariance" and isinstance(value, str | dict):
-        return from_words("data", value, where, find)
-    if key == "batch_share":
-        return from_words("schedule", value, where, find)
-    if key in ("fn", "predict", "error", "activation", "loss"):
-        if isinstance(value, str) and value in ACTIVATIONS:
-            return ACTIVATIONS[value]
-        return None if value is None else find(where, value)
-    if isinstance(value, str) and value in ("inf", "-inf"):
-        return float(value)
-    return tuple(value) if isinstance(value, list) else value
+def _argument(cls: type, key: str, value: Any, where: str, find: Find) -> Any:
+    """What stands for an argument: a model, a function, numbers."""
+    if isinstance(value, list):
+        return tuple(value)
+    if key in FUNCTIONS or (cls is problem.VectorField and key == "loss"):
+        return ACTIVATIONS[value] if isinstance(value, str) and value in ACTIVATIONS else find(where, value)
+    if key in PLACES and (isinstance(value, str | dict) or cls is problem.Problem):
+        return from_words(PLACES[key], value, where, find)
+    return float(value) if value in ("inf", "-inf") else value
 
 
 def in_files(folder: Path) -> Find:
@@ -148,21 +145,12 @@ def in_files(folder: Path) -> Find:
             raise reject(where, value, f'it must be "file.py:function" or one of {", ".join(ACTIVATIONS)}')
         file, _, name = value.rpartition(":")
         path = folder / file
-        try:
-            there = path.suffix == ".py" and path.is_file()
-        except (OSError, ValueError):
-            there = False
-        if not there:
+        if path.suffix != ".py" or not os.path.isfile(path):
             raise reject(where, value, f"there is no Python file {path}")
-        spec = importlib.util.spec_from_file_location(f"sgdlimit_user_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
+            fn = runpy.run_path(str(path), run_name=f"sgdlimit_user_{path.stem}").get(name)
         except (Exception, SystemExit) as error:
             raise reject(where, value, f"{path.name} does not run: {type(error).__name__}: {error}") from error
-        fn = getattr(module, name, None)
         if not callable(fn):
             raise reject(where, value, f"{path.name} has no function {name}")
         return fn
@@ -189,23 +177,7 @@ NOWHERE = among({})
 
 def problem_from_words(words: dict[str, Any], find: Find = NOWHERE) -> "problem.Problem":
     """A Problem from the table `[problem]` of a TOML file, or from a stored result."""
-    rooms = {"loss": "loss", "labels": "labels", "penalty": "penalty", "schedule": "schedule", "data": "data"}
-    rooms |= dict.fromkeys(LAW_FIELDS, "law")
-    numbers = ("sample_ratio", "width", "teacher_width", "bias")
-    arguments: dict[str, Any] = {}
-    for key, value in words.items():
-        if key == "name" or (value is None and key in ("teacher", "teacher_width")):
-            continue
-        if key in rooms:
-            arguments[key] = from_words(rooms[key], value, key, find)
-        elif key in numbers:
-            arguments[key] = math.inf if value == "inf" else value
-        else:
-            raise reject(f"problem.{key}", value, f"unknown key; use {', '.join([*rooms, *numbers])}")
-    for key in ("loss", "sample_ratio"):
-        if key not in arguments:
-            raise reject(f"problem.{key}", "nothing", "the table [problem] must give it")
-    return problem.Problem(**arguments)
+    return _made(problem.Problem, words, "problem", find)
 
 
 def algorithm_from_words(words: Any, find: Find = NOWHERE) -> Any:

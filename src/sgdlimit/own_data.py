@@ -35,10 +35,14 @@ class OwnData(NamedTuple):
 
 
 def _numbers(argument: str, given: object, remedy: str = "") -> np.ndarray:
+    """A float64 array of finite numbers, or an error that names the argument."""
     try:
-        return np.asarray(given, dtype=np.float64)
+        array = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise reject(argument, type(given).__name__, f"it must hold numbers only ({error}){remedy}") from None
+    if not np.all(np.isfinite(array)):
+        raise reject(argument, "NaN or infinite entries", "impute or drop them first")
+    return array
 
 
 def as_matrix(argument: str, X: Matrix) -> np.ndarray:
@@ -46,8 +50,6 @@ def as_matrix(argument: str, X: Matrix) -> np.ndarray:
     matrix = _numbers(argument, getattr(X, "toarray", lambda: X)(), "; encode categories first")
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise reject(argument, f"shape {matrix.shape}", "it must be a matrix: one row a sample, one column a feature")
-    if not np.all(np.isfinite(matrix)):
-        raise reject(argument, "NaN or infinite entries", "impute or drop them first")
     return matrix
 
 
@@ -58,8 +60,6 @@ def as_targets(argument: str, y: ArrayLike, rows: int) -> np.ndarray:
         vector = vector[:, 0]
     if vector.shape != (rows,):
         raise reject(argument, f"shape {vector.shape}", f"it must have one entry for each of the {rows} rows")
-    if not np.all(np.isfinite(vector)):
-        raise reject(argument, "NaN or infinite entries", "impute or drop them first")
     return vector
 
 
@@ -72,12 +72,8 @@ def check_scale(X: np.ndarray) -> None:
         raise reject("X", f"mean squared row norm {mean:.4g}", f"rows must have norm about 1: {remedy}")
     largest = float(squares.max()) / mean
     if largest > LARGEST_ROW:
-        row = int(squares.argmax())
-        raise reject(
-            "X",
-            f"row {row} with {largest:.3g} times the mean squared norm",
-            "no row may dominate: rescale or drop it",
-        )
+        given = f"row {int(squares.argmax())} with {largest:.3g} times the mean squared norm"
+        raise reject("X", given, "no row may dominate: rescale or drop it")
 
 
 def read_data(X: Matrix, y: ArrayLike, X_test: Matrix | None, y_test: ArrayLike | None) -> OwnData:

@@ -29,14 +29,10 @@ class Sample:
     shift: np.ndarray
     """Standard error shared by the whole curve: an unknown multiple of it lies on top (time step, memory)."""
 
-    @property
-    def count(self) -> int:
-        """Number of copies."""
-        return 0 if self.copies is None else len(self.copies)
-
-    def variance(self, squares: np.ndarray, along: np.ndarray) -> np.ndarray:
+    def variance(self, squares: np.ndarray | float, along: np.ndarray | float = 0.0) -> np.ndarray:
         """Variance of the mean, given sums of squares about zero and √copies times the means."""
-        spread = (squares - along**2) / (self.count * (self.count - 1)) if self.count > 1 else 0.0
+        count = 0 if self.copies is None else len(self.copies)
+        spread = (squares - along**2) / (count * (count - 1)) if count > 1 else 0.0
         return spread + self.scatter**2 + self.shift**2
 
 
@@ -57,28 +53,27 @@ def rotation_test(
     theory; with noise on both sides each is rotated about the weighted mean of the two, which is nearly so.
     """
     rng = np.random.default_rng(seed)
-    samples, centred = (first, second), []
-    variances = [s.variance(*_sums(s.copies, s.mean)) for s in samples]
+    samples = (first, second)
+    # about the mean itself, so that nothing is lost by cancellation
+    variances = [s.variance(0.0 if s.copies is None else len(s.copies) * s.copies.var(axis=0)) for s in samples]
     total = variances[0] + variances[1]
     share = np.where(total > 0, variances[1] / np.where(total > 0, total, 1.0), 0.5)
     centre = share * first.mean + (1 - share) * second.mean
-    for sample in samples:
-        copies = np.zeros((1, len(centre))) if sample.copies is None else sample.copies - centre
-        centred.append((copies, np.sum(copies**2, axis=0)))
+    centred = [None if sample.copies is None else sample.copies - centre for sample in samples]
     observed = _statistics((first.mean - second.mean) ** 2 / (total + floor**2), curve)
     larger = np.zeros_like(observed)
     for begin in range(0, rotations, CHUNK):
         size = min(CHUNK, rotations - begin)
         difference = floor * rng.standard_normal((size, len(centre)))
         variance = np.broadcast_to(floor**2, difference.shape)
-        for sample, (copies, squares), sign in zip(samples, centred, (1, -1), strict=True):
-            if sample.count:
-                direction = rng.standard_normal((size, sample.count))
-                along = direction / np.linalg.norm(direction, axis=1, keepdims=True) @ copies
-                difference = difference + sign * along / np.sqrt(sample.count)
+        for sample, copies, sign in zip(samples, centred, (1, -1), strict=True):
+            if copies is None:
+                variance = variance + sample.variance(0.0)
             else:
-                along = np.zeros_like(difference)
-            variance = variance + sample.variance(squares, along)
+                direction = rng.standard_normal((size, len(copies)))
+                along = direction / np.linalg.norm(direction, axis=1, keepdims=True) @ copies
+                difference = difference + sign * along / np.sqrt(len(copies))
+                variance = variance + sample.variance(np.sum(copies**2, axis=0), along)
             difference = difference + sample.shift * rng.standard_normal((size, 1))
             if np.any(sample.scatter):
                 difference = difference + sample.scatter * rng.standard_normal(difference.shape)
@@ -87,19 +82,12 @@ def rotation_test(
     return PValues([float(value) for value in p[:-1]], float(p[-1]))
 
 
-def _sums(copies: np.ndarray | None, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of squares about zero, and √copies times the mean."""
-    if copies is None:
-        return np.zeros_like(mean), np.zeros_like(mean)
-    # about the mean itself, so that nothing is lost by cancellation
-    return np.sum((copies - copies.mean(axis=0)) ** 2, axis=0), np.zeros_like(mean)
-
-
 def _statistics(squares: np.ndarray, curve: np.ndarray) -> np.ndarray:
-    """Largest and mean of t² on every curve, and over all of them: shape (…, 2, curves + 1)."""
+    """Largest and mean of t² on every curve, and over all of them: shape (…, 2, curves + 1).
+
+    Every curve counts the same in the joint mean, however many points it has.
+    """
     parts = [squares[..., curve == i] for i in range(int(curve.max()) + 1)]
-    # Every curve counts the same in the joint mean, however many points it has.
-    means = [part.mean(axis=-1) for part in parts]
-    largest = [part.max(axis=-1) for part in parts]
-    joint = np.mean(means, axis=0), np.max(largest, axis=0)
-    return np.stack([np.stack([*largest, joint[1]], axis=-1), np.stack([*means, joint[0]], axis=-1)], axis=-2)
+    found = [np.stack([reduce(part, axis=-1) for part in parts], axis=-1) for reduce in (np.max, np.mean)]
+    joint = [np.max(found[0], axis=-1, keepdims=True), np.mean(found[1], axis=-1, keepdims=True)]
+    return np.stack([np.concatenate(pair, axis=-1) for pair in zip(found, joint, strict=True)], axis=-2)

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..problem import Problem
 from ..problem.data import FEWEST_COORDINATES
-from ..results.quality import Check, Quality
+from ..results.quality import Check
 from .spectrum import EigenGroups
 
 MISFIT = 0.02
@@ -21,7 +21,7 @@ ELSEWHERE = 0.25
 
 def examine(
     problem: Problem, rows: np.ndarray, groups: EigenGroups, direction: np.ndarray, leading: np.ndarray
-) -> Quality:
+) -> list[Check]:
     """What is asked of the rows, less the mean of their class; `direction` is learned, `leading` are principal ones."""
     n, d = rows.shape
     table = problem.data.table()
@@ -31,50 +31,42 @@ def examine(
     spread = float(np.sqrt(max(squares.var() / squares.mean() ** 2 - 2 / rank, 0.0)))
     towards = [_kurtosis(values) for values in (rows @ leading).T]
     learned = _kurtosis(rows @ direction) if direction.any() else 0.0
-    return Quality(
-        [
-            Check.report("samples", n, f"in {d} dimensions, {n / d:.3g} each"),
-            Check.least(
-                "effective rank", rank, FEWEST_COORDINATES, f"(tr Σ)²/tr Σ²: coordinates of {d} that share the variance"
-            ),
-            Check.most("spectrum", groups.misfit, MISFIT, f"misfit of {len(groups.values)} groups to the sample's"),
-            Check.most("spread of rows", spread, SPREAD, "relative, of |x|² beyond that of Gaussian rows"),
-            Check.report("largest row", squares.max() / squares.mean(), "squared norm over the mean"),
-            Check.most("kurtosis", abs(learned), KURTOSIS, "excess, by size, along the direction that is learned"),
-            Check.most("leading kurtosis", max(map(abs, towards)), KURTOSIS, f"along {len(towards)} principal axes"),
-        ]
-    )  # fmt: skip
+    return [
+        Check.report("samples", n, f"in {d} dimensions, {n / d:.3g} each"),
+        Check.least(
+            "effective rank", rank, FEWEST_COORDINATES, f"(tr Σ)²/tr Σ²: coordinates of {d} that share the variance"
+        ),
+        Check.most("spectrum", groups.misfit, MISFIT, f"misfit of {len(groups.values)} groups to the sample's"),
+        Check.most("spread of rows", spread, SPREAD, "relative, of |x|² beyond that of Gaussian rows"),
+        Check.report("largest row", squares.max() / squares.mean(), "squared norm over the mean"),
+        Check.most("kurtosis", abs(learned), KURTOSIS, "excess, by size, along the direction that is learned"),
+        Check.most("leading kurtosis", max(map(abs, towards)), KURTOSIS, f"along {len(towards)} principal axes"),
+    ]
 
 
-def of_classes(rows: np.ndarray, first: np.ndarray) -> Quality:
+def of_classes(rows: np.ndarray, first: np.ndarray) -> list[Check]:
     """Whether two classes have one covariance."""
     one, other = rows[first], rows[~first]
-    sizes = _square_trace(one), _square_trace(other)
+    size = _square_trace(one) + _square_trace(other)
     both = 2 * _product(one, other) / ((len(one) - 1) * (len(other) - 1))
-    unlike = float(np.sqrt(max(sum(sizes) - both, 0.0) / (sum(sizes) / 2)))
-    return Quality(
-        [
-            Check.report("smaller class", min(len(one), len(other)), "samples"),
-            Check.most("class covariances", unlike, UNLIKE, "their difference over their size, less that of sampling"),
-        ]
-    )
+    unlike = float(np.sqrt(max(size - both, 0.0) / (size / 2)))
+    return [
+        Check.report("smaller class", min(len(one), len(other)), "samples"),
+        Check.most("class covariances", unlike, UNLIKE, "their difference over their size, less that of sampling"),
+    ]
 
 
-def of_test(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray) -> Quality:
+def of_test(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray) -> list[Check]:
     """Whether a test set is of the same law."""
     ratio = float(np.mean(np.sum(X_test**2, axis=1)) / np.mean(np.sum(X**2, axis=1)))
     # in standard errors of the two sample means
     gap = abs(y_test.mean() - y.mean()) / np.sqrt(y.var() * (1 / len(y) + 1 / len(y_test)))
     words = f"mean squared norm of the test rows is {ratio:.3g} of the training rows'"
-    return Quality(
-        [
-            Check.report(
-                "test samples", len(X_test), "the curves are those of fresh samples of the model, not of these"
-            ),
-            Check.most("test rows", abs(ratio - 1), ELSEWHERE, words),
-            Check.most("test labels", gap, 4.0, "difference of the mean label, in standard errors"),
-        ]
-    )
+    return [
+        Check.report("test samples", len(X_test), "the curves are those of fresh samples of the model, not of these"),
+        Check.most("test rows", abs(ratio - 1), ELSEWHERE, words),
+        Check.most("test labels", gap, 4.0, "difference of the mean label, in standard errors"),
+    ]
 
 
 def heat(temperature: float, X: np.ndarray) -> Check:

@@ -7,17 +7,17 @@ know how many samples there are (`spectrum`); rows are centred, so that no direc
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 from scipy.special import chdtrc, ndtr
 
-from ..errors import UnreliableWarning, reject
+from ..errors import reject
 from ..own_data import check_scale, read_data
 from ..problem import ByClass, Linear, Mixture, Noise, NoPenalty, Normal, Problem, Spectrum, VectorField
 from ..problem.losses import Exponential, Hinge, Logistic, LossLike, SmoothHinge, Square
 from ..problem.penalties import PenaltyLike
-from ..results.quality import Quality
+from ..results.quality import Check, Quality
 from . import assumptions
 from .spectrum import EigenGroups, SampleCovariance, along, population, sample_of, taught
 
@@ -56,18 +56,6 @@ class Fitted:
         return "\n".join([head, "coordinates  eigenvalue      factor", *rows, repr(self.assumptions)])
 
 
-class Seen(NamedTuple):
-    """The user's rows less what the model takes off, and what was found in them."""
-
-    rows: np.ndarray
-    """Less the mean, or the mean of the class."""
-    groups: EigenGroups
-    direction: np.ndarray
-    """What a student would learn: (Ŵ + mean eigenvalue)⁻¹ on the difference of means, or on Xᵀy/N."""
-    leading: np.ndarray
-    """Principal directions, in columns."""
-
-
 def model_of_data(
     X: Any,
     y: Any,
@@ -92,33 +80,20 @@ def model_of_data(
     _check_columns(X)
     n, d = X.shape
     words = {"loss": loss, "penalty": NoPenalty() if penalty is None else penalty, "sample_ratio": n / d, "bias": bias}
-    problem, seen = _classes(X, y, values, words) if len(values) == 2 else _teacher(X, y, words)
-    found = assumptions.examine(problem, *seen)
-    if len(values) == 2:
-        found += assumptions.of_classes(seen.rows, y == values[0])
-    if X_test is not None:
-        found += assumptions.of_test(X, y, X_test, y_test)
-    return Fitted(problem, found, n, d)
-
-
-def warn_of_assumptions(fitted: Fitted) -> None:
-    """One warning that names every assumption that does not hold."""
-    if fitted.assumptions.failed:
-        words = "; ".join(map(str, fitted.assumptions.failed))
-        message = f"X: the model of these data is a rough one, and its curves may be off: {words}"
-        warnings.warn(message, UnreliableWarning, stacklevel=3)
+    problem, checks = _classes(X, y, values, words) if len(values) == 2 else _teacher(X, y, words)
+    checks += [] if X_test is None or y_test is None else assumptions.of_test(X, y, X_test, y_test)
+    return Fitted(problem, Quality(checks), n, d)
 
 
 def _check_labels(y: np.ndarray, y_test: np.ndarray | None, loss: LossLike | VectorField) -> np.ndarray:
     """The two values of y, the larger one first; none where there are more."""
     values = np.unique(y)[::-1]
-    name = type(loss).__name__
     if len(values) == 1:
         raise reject("y", f"{values[0]:g} for all samples", "there is nothing to learn; labels must differ")
     if isinstance(loss, MARGIN) and not np.array_equal(values, [1.0, -1.0]):
         given = f"{len(values)} values, among them {values[np.abs(values) != 1][0]:g}"
-        why = f"{name} takes labels ±1: one class against the rest is np.where(y == {values[0]:g}, 1, -1)"
-        raise reject("y", given, why)
+        why = f"takes labels ±1: one class against the rest is np.where(y == {values[0]:g}, 1, -1)"
+        raise reject("y", given, f"{type(loss).__name__} {why}")
     if len(values) > 2:
         if len(y) < FEWEST:
             raise reject("X", f"{len(y)} rows", f"at least {FEWEST} samples are needed to tell their law")
@@ -139,16 +114,15 @@ def _check_columns(X: np.ndarray) -> None:
         raise reject("X", "one column", "the limit is one of many; give at least two")
     still = np.flatnonzero(np.ptp(X, axis=0) <= STILL * np.abs(X).max())
     if len(still):
-        given = f"{len(still)} constant columns, the first is {still[0]}"
         why = "drop them (X[:, np.ptp(X, axis=0) > 0]); an intercept is bias=True"
-        raise reject("X", given, why)
+        raise reject("X", f"{len(still)} constant columns, the first is {still[0]}", why)
     _, first, which = np.unique(X, axis=1, return_index=True, return_inverse=True)
     if len(first) < X.shape[1]:
         like = first[which.ravel()]
         repeated = np.flatnonzero(like != np.arange(X.shape[1]))
         words = f"X: {len(repeated)} columns repeat others (column {repeated[0]} is column {like[repeated[0]]}); "
         words += "they count as dimensions without variance of their own: drop them"
-        warnings.warn(words, RuntimeWarning, stacklevel=4)
+        warnings.warn(words, RuntimeWarning, stacklevel=3)
 
 
 def _check_centred(rest: np.ndarray, groups: EigenGroups, samples: int) -> None:
@@ -161,7 +135,7 @@ def _check_centred(rest: np.ndarray, groups: EigenGroups, samples: int) -> None:
         raise reject("X", given, why)
 
 
-def _classes(X: np.ndarray, y: np.ndarray, values: np.ndarray, words: dict[str, Any]) -> tuple[Problem, Seen]:
+def _classes(X: np.ndarray, y: np.ndarray, values: np.ndarray, words: dict[str, Any]) -> tuple[Problem, list[Check]]:
     """Two Gaussian classes: x = μ_c + Σ^½u, the means apart by v, their common mean along v too or zero."""
     members = [y == value for value in values]
     counts = np.array([member.sum() for member in members])
@@ -182,10 +156,11 @@ def _classes(X: np.ndarray, y: np.ndarray, values: np.ndarray, words: dict[str, 
     spectrum = _spectrum(groups, d, d * np.sqrt(size / groups.counts))
     law = Mixture([shift + prior[1], shift - prior[0]], spectrum, prior)
     problem = Problem(labels=ByClass(values.tolist()), data=law, **words)
-    return problem, Seen(rows, groups, _learned(sample, vectors, parts), vectors[:, :LEADING])
+    checks = assumptions.examine(problem, rows, groups, _learned(sample, vectors, parts), vectors[:, :LEADING])
+    return problem, checks + assumptions.of_classes(rows, members[0])
 
 
-def _teacher(X: np.ndarray, y: np.ndarray, words: dict[str, Any]) -> tuple[Problem, Seen]:
+def _teacher(X: np.ndarray, y: np.ndarray, words: dict[str, Any]) -> tuple[Problem, list[Check]]:
     """y = θ*ᵀx + z, Gaussian rows and Gaussian noise."""
     n, d = X.shape
     mean, level, spread = X.mean(axis=0), float(y.mean()), float(y.std(ddof=1))
@@ -205,7 +180,7 @@ def _teacher(X: np.ndarray, y: np.ndarray, words: dict[str, Any]) -> tuple[Probl
     rule = {"labels": Linear(), "teacher": Normal(1.0)} if seen.any() else {"labels": Noise()}
     problem = Problem(noise=Normal(float(_settled(np.sqrt(noise)))), data=law, **rule, **words)
     learned = _learned(sample, vectors, parts * np.sqrt(sample.values))
-    return problem, Seen(rows, groups, learned, vectors[:, :LEADING])
+    return problem, assumptions.examine(problem, rows, groups, learned, vectors[:, :LEADING])
 
 
 def _spectrum(groups: EigenGroups, dim: int, factor: np.ndarray) -> Spectrum:
@@ -221,5 +196,8 @@ def _settled(numbers: np.ndarray | float) -> np.ndarray:
 
 
 def _learned(sample: SampleCovariance, vectors: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """(Ŵ + mean eigenvalue)⁻¹ on a vector given by its projections on the sample's eigenvectors."""
+    """What a student would learn: (Ŵ + mean eigenvalue)⁻¹ on a vector (the difference of means, or Xᵀy/N).
+
+    parts: its projections on the sample's eigenvectors.
+    """
     return vectors @ (parts / (sample.values + sample.values.sum() / sample.dim))

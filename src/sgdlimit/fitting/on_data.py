@@ -1,32 +1,22 @@
 """`solve_on_data`: curves of SGD with any loss on the user's own matrix, by way of a model of it."""
 
-from collections.abc import Sequence
+import warnings
+from concurrent.futures import Executor
 from dataclasses import replace
-from os import PathLike
-from typing import Any
+from typing import Any, Unpack
 
-from numpy.typing import ArrayLike
-
-from .._vocabulary import elsewhere, words
 from ..algorithms import Algorithm
-from ..errors import Interrupted
+from ..control.question import Given
+from ..errors import Interrupted, UnreliableWarning
 from ..own_data import as_matrix
-from ..problem import VectorField
-from ..problem.losses import LossLike
-from ..problem.penalties import PenaltyLike
+from ..problem import LossLike, PenaltyLike, VectorField
 from ..results import Solution
 from ..results.quality import Quality
 from ..solver import solve
 from .assumptions import heat
-from .model import model_of_data, warn_of_assumptions
-
-_REMEDIES = words(
-    "snapshots metrics weight_metrics dtype kernels functions",
-    "a model stands for the data; take sl.solve(sl.model_of_data(X, y).problem, …), which does",
-)
+from .model import model_of_data
 
 
-@elsewhere(_REMEDIES)
 def solve_on_data(
     X: Any,
     y: Any,
@@ -38,28 +28,22 @@ def solve_on_data(
     X_test: Any = None,
     y_test: Any = None,
     t_max: float | None = None,
-    times: ArrayLike | None = None,
-    tol: float | None = None,
-    variables: str | Sequence[str] | None = None,
-    max_seconds: float | None = None,
-    max_bytes: float | None = None,
-    checkpoint: str | PathLike[str] | None = None,
-    dt: float | None = None,
-    samples: int | None = None,
-    replicas: int = 16,
-    seed: int = 0,
+    executor: Executor | None = None,
     progress: bool | None = None,
+    **options: Unpack[Given],
 ) -> Solution:
     """Predicted curves of SGD from θ = 0 with any loss, to be set beside `sl.simulate_on_data(X, y, algorithm, …)`.
 
     The data are summed up by `sl.model_of_data`: Gaussian rows with the eigenvalues of the population, estimated from
-    the sample, and two classes (labels of two values) or a linear teacher. `sl.solve` does the rest, and takes t_max,
-    times, tol and what follows it. Train curves are those of n samples of the model, test curves of fresh ones; X_test
-    and y_test serve to check that they are of the same law. How far the assumptions hold is in
+    the sample, and two classes (labels of two values) or a linear teacher. `sl.solve` does the rest, and takes t_max
+    and all that follows it. Train curves are those of n samples of the model, test curves of fresh ones; X_test and
+    y_test serve to check that they are of the same law. How far the assumptions hold is in
     `about["diagnostics"]["assumptions"]`, and a warning names what does not.
     """
     fitted = model_of_data(X, y, loss=loss, penalty=penalty, bias=bias, X_test=X_test, y_test=y_test)
-    warn_of_assumptions(fitted)
+    if failed := "; ".join(map(str, fitted.assumptions.failed)):
+        words = f"X: the model of these data is a rough one, and its curves may be off: {failed}"
+        warnings.warn(words, UnreliableWarning, stacklevel=2)
 
     def told(solution: Solution) -> Solution:
         """With what the data say of the assumptions."""
@@ -71,11 +55,6 @@ def solve_on_data(
         return replace(solution, about=about)
 
     try:
-        solution = solve(
-            fitted.problem, algorithm, t_max, times=times, tol=tol, variables=variables, max_seconds=max_seconds,
-            max_bytes=max_bytes, checkpoint=checkpoint, dt=dt, samples=samples, replicas=replicas, seed=seed,
-            progress=progress,
-        )  # fmt: skip
+        return told(solve(fitted.problem, algorithm, t_max, executor=executor, progress=progress, **options))
     except Interrupted as stop:
         raise Interrupted(told(stop.result)) from None
-    return told(solution)

@@ -47,16 +47,13 @@ class SampleCovariance(NamedTuple):
     dim: int
     """d."""
 
-    def companion(self, z: np.ndarray) -> np.ndarray:
-        """m(z), that of the Gram matrix."""
-        zeros = self.freedom - len(self.values)
-        return (np.sum(1 / (self.values - z[:, None]), axis=1) - zeros / z) / self.freedom
-
-    def points(self) -> np.ndarray:
-        """z around the spectrum, at all its scales."""
+    def companion(self) -> tuple[np.ndarray, np.ndarray]:
+        """z around the spectrum, at all its scales, and m(z), that of the Gram matrix."""
         low, high = 0.3 * self.values.min(), 3 * self.values.max()
         radii = np.geomspace(low, high, 2 + int(PER_DECADE * np.log10(high / low)))
-        return np.outer(radii, np.exp(1j * np.pi * np.array(ANGLES))).ravel()
+        z = np.outer(radii, np.exp(1j * np.pi * np.array(ANGLES))).ravel()
+        zeros = self.freedom - len(self.values)
+        return z, (np.sum(1 / (self.values - z[:, None]), axis=1) - zeros / z) / self.freedom
 
 
 class EigenGroups(NamedTuple):
@@ -81,8 +78,7 @@ def sample_of(rows: np.ndarray, freedom: int) -> tuple[SampleCovariance, np.ndar
 
 def population(sample: SampleCovariance) -> EigenGroups:
     """The spectrum of the population, in groups."""
-    z = sample.points()
-    m = sample.companion(z)
+    z, m = sample.companion()
     low, high = sample.values.min(), sample.values.max()
     if sample.dim >= sample.freedom:
         low = low / UNSEEN
@@ -104,8 +100,7 @@ def along(sample: SampleCovariance, groups: EigenGroups, size: float, parts: np.
 
     size: |v̂|². parts: its squared projections on the sample's eigenvectors.
     """
-    z = sample.points()
-    m = sample.companion(z)
+    z, m = sample.companion()
     outside = max(size - float(parts.sum()), 0.0)
     found = -z * np.sum(parts / (sample.values - z[:, None]), axis=1) + outside
     kernel = 1 / (1 + np.outer(m, groups.values))
@@ -121,8 +116,7 @@ def taught(sample: SampleCovariance, groups: EigenGroups, size: float, parts: np
 
     size: |y|²/N. parts: squared projections of y/√N on the left singular vectors.
     """
-    z = sample.points()
-    m = sample.companion(z)
+    z, m = sample.companion()
     outside = max(size - float(parts.sum()), 0.0)
     found = (np.sum(parts / (sample.values - z[:, None]), axis=1) - outside / z) / m
     kernel = np.column_stack([1 / (1 + np.outer(m, groups.values)), np.ones(len(z))])

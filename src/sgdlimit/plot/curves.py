@@ -6,23 +6,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ..clock import CLOCKS, reading
-from ..errors import reject
+from ..comparison import check_curves
+from ..errors import instance, reject
 from ..results import Result, Runs
 from ..results.quality import ERROR, Status
-from ..results.variables import chosen, neighbours
-from .legends import (
-    DEVIATIONS,
-    DOUBT,
-    ERRORS,
-    HATCH,
-    OF_RUNS,
-    OF_THEORY,
-    UNRELIABLE,
-    Handle,
-    band_handle,
-    doubt_handle,
-    place,
-)
+from ..results.variables import chosen
+from .legends import DEVIATIONS, DOUBT, ERRORS, HATCH, MEANINGS, OF_RUNS, OF_THEORY, UNRELIABLE, entries, place
 from .looks import Look, looks, setting
 from .panels import Same, panels
 from .scales import few
@@ -32,17 +21,13 @@ PREFERRED = (("train_error", "test_error"), ("train_loss", "test_loss"), ("norm"
 
 
 def _variables(results: Sequence[Result], wanted: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Those asked for, which every result must have, or the first of the usual ones that all have."""
     if wanted is not None:
         names = chosen(wanted)
-        for name in names:
-            missing = next((r for r in results if name not in r.curves), None)
-            if missing is not None:
-                held = neighbours(name, missing.curves)
-                raise reject("variables", name, f"{missing.title()} does not have it as a curve along time; {held}")
+        check_curves(results, names)
         return names
     for names in PREFERRED:
-        shared = tuple(n for n in names if all(n in r.curves for r in results))
-        if shared:
+        if shared := tuple(name for name in names if all(name in result.curves for result in results)):
             return shared
     raise reject("results", "no curve in common", "name the variables to draw")
 
@@ -70,8 +55,7 @@ def learning_curves(
     if not results:
         raise reject("results", "nothing", "give at least one Solution or Runs")
     for result in results:
-        if not isinstance(result, Result):
-            raise reject("results", repr(result), "it must be a Solution or Runs")
+        instance("results", result, Result, "a Solution or Runs")
         if not len(result.time):
             raise reject("results", "a result without times", result.message or "it has nothing to draw")
     if labels is not None and len(labels) != len(results):
@@ -83,8 +67,7 @@ def learning_curves(
     for ax, name in zip(flat, names, strict=True):
         for result, at, look in zip(results, clocks, drawn, strict=True):
             _draw(ax, result, name, at, look, (at > 0) | (not log_time))
-        ax.set_xlabel(CLOCKS[x])
-        ax.set_ylabel(name.replace("_", " "))
+        ax.set(xlabel=CLOCKS[x], ylabel=name.replace("_", " "))
         if log_time:
             ax.set_xscale("log")
             few(ax.xaxis, *ax.get_xlim())
@@ -93,7 +76,9 @@ def learning_curves(
         if log_value:
             ax.set_yscale("log")
             few(ax.yaxis, *ax.get_ylim())
-    _legends(flat)
+    place(flat[0])
+    for ax in flat[1:]:
+        place(ax, {UNRELIABLE: MEANINGS[UNRELIABLE]} if UNRELIABLE in entries(ax) else {})
     return axes
 
 
@@ -101,30 +86,13 @@ def _size(
     result: Result, results: Sequence[Result], dim: int | None, batch_size: int | None
 ) -> tuple[int | None, int | None]:
     """d and B of a result: its own, those that were given for theories, or those of the runs it is drawn over."""
-    own = (result.about.get("options") or {}).get("dim")
-    if own:
+    if own := (result.about.get("options") or {}).get("dim"):
         return own, None
     runs = [other for other in results if isinstance(other, Runs) and setting(other) == setting(result)]
-    if dim is None:
-        dims = {(other.about.get("options") or {}).get("dim") for other in runs}
-        dim = dims.pop() if len(dims) == 1 else None
-    if batch_size is None:
-        sizes = {(other.about.get("algorithm") or {}).get("batch_size") for other in runs}
-        batch_size = sizes.pop() if len(sizes) == 1 else None
-    return dim, batch_size
-
-
-def _legends(flat: list[Axes]) -> None:
-    """What curves and bands are, on the first axes; what is unreliable, wherever it is."""
-    for index, ax in enumerate(flat):
-        handles, words = ax.get_legend_handles_labels()
-        names: dict[str, Handle] = dict(zip(words, handles, strict=True)) if index == 0 else {}
-        bands = {band.get_gid() for band in ax.collections}
-        if index == 0:
-            names |= {kind: band_handle(kind) for kind in (OF_RUNS, OF_THEORY) if kind in bands}
-        if any(line.get_gid() == UNRELIABLE for line in ax.get_lines()):
-            names[UNRELIABLE] = doubt_handle()
-        place(ax, list(names.values()), list(names))
+    dims = {(other.about.get("options") or {}).get("dim") for other in runs}
+    sizes = {(other.about.get("algorithm") or {}).get("batch_size") for other in runs}
+    dim = dims.pop() if dim is None and len(dims) == 1 else dim
+    return dim, sizes.pop() if batch_size is None and len(sizes) == 1 else batch_size
 
 
 def _doubtful(result: Result, name: str, error: np.ndarray) -> np.ndarray:
@@ -132,11 +100,9 @@ def _doubtful(result: Result, name: str, error: np.ndarray) -> np.ndarray:
     if result.status == Status.UNRELIABLE:
         return np.ones(error.shape, dtype=bool)
     share, largest = result.error_share(name), np.max(error[np.isfinite(error)], initial=0.0)
-    if not share > ERROR:
-        return np.zeros(error.shape, dtype=bool)
-    if not np.isfinite(share) or largest == 0:
-        return np.ones(error.shape, dtype=bool)
-    return ~(error / largest * share <= ERROR)
+    if np.isfinite(share) and largest > 0 and share > ERROR:
+        return ~(error / largest * share <= ERROR)
+    return np.full(error.shape, share > ERROR)
 
 
 def _draw(ax: Axes, result: Result, name: str, at: np.ndarray, look: Look, shown: np.ndarray) -> None:

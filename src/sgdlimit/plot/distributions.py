@@ -7,13 +7,13 @@ from numpy.typing import ArrayLike
 
 from .. import grid
 from ..errors import instance, reject, whole
-from ..results import Result, Runs, Solution
+from ..results import Runs, Solution
+from ..sweep.reading import numbers
 from .legends import place
 from .looks import COLOURS, run_size
 from .panels import Same, panels
 
-SYMBOLS = {"theta": "\\theta", "r": "r"}
-MEANINGS = {"theta": "weight", "r": "pre-activation"}
+NAMES = {"theta": ("weight", "\\theta"), "r": ("pre-activation", "r")}
 
 
 def distributions(
@@ -35,7 +35,7 @@ def distributions(
     """
     instance("solution", solution, Solution, "a Solution, as sl.solve(snapshots=[...]) returns")
     instance("runs", runs, Runs, "Runs, as sl.simulate(snapshots=[...]) returns")
-    if variable not in SYMBOLS:
+    if variable not in NAMES:
         raise reject("variable", repr(variable), "it must be 'theta' or 'r'")
     for argument, result, verb in (("solution", solution, "solve"), ("runs", runs, "simulate")):
         if variable not in result.variables or "snapshot" not in result.coords:
@@ -49,17 +49,16 @@ def distributions(
     seen = [runs[variable][:, j, :, unit].ravel() for _, j in pairs]
     edges = _edges(bins, [*theory, *seen])
     axes, flat = panels(axes, len(pairs), "snapshots", 3.1, 3.0)
+    meaning, symbol = NAMES[variable]
     for ax, law, found, (i, _) in zip(flat, theory, seen, pairs, strict=True):
-        ax.stairs(
-            _density(found, edges), edges, fill=True, color=COLOURS[0], alpha=0.45, label=f"simulation{run_size(runs)}"
-        )
+        # densities with respect to all values, those beyond the bins too
+        filled, line = (np.histogram(values, edges)[0] / (len(values) * np.diff(edges)) for values in (found, law))
+        ax.stairs(filled, edges, fill=True, color=COLOURS[0], alpha=0.45, label=f"simulation{run_size(runs)}")
         middle = (edges[1:] + edges[:-1]) / 2
-        ax.plot(middle, _density(law, edges), color="black", lw=1.3, label=solution.about.get("method", "theory"))
+        ax.plot(middle, line, color="black", lw=1.3, label=solution.about.get("method", "theory"))
         ax.set_title(f"$t$ = {solution['snapshot'][i]:g}", fontsize="medium")
         index = f"_{unit}" if width > 1 else ""
-        ax.set_xlabel(f"{MEANINGS[variable]}  ${SYMBOLS[variable]}{index}$")
-        ax.set_xlim(edges[0], edges[-1])
-        ax.set_ylim(bottom=0)
+        ax.set(xlabel=f"{meaning}  ${symbol}{index}$", xlim=(edges[0], edges[-1]), ylim=(0, None))
     flat[0].set_ylabel("density")
     place(flat)
     return axes
@@ -70,27 +69,19 @@ def _pairs(solution: Solution, runs: Runs, snapshots: ArrayLike | None) -> list[
     kept = solution["snapshot"]
     # Runs keep the whole update nearest to the time asked for.
     slack = 1e-6 * (1 + float(kept[-1])) + float(runs.about.get("diagnostics", {}).get("step_time") or 0.0)
-    wanted = kept if snapshots is None else grid.increasing("snapshots", np.atleast_1d(snapshots))
     pairs = []
-    for t in wanted:
-        i, j = _nearest(solution, t, slack), _nearest(runs, t, slack)
-        if i is not None and j is not None:
-            pairs.append((i, j))
+    for t in kept if snapshots is None else grid.increasing("snapshots", np.atleast_1d(snapshots)):
+        gaps = {name: np.abs(times - t) for name, times in (("solution", kept), ("runs", runs["snapshot"]))}
+        missing = next((name for name, gap in gaps.items() if gap.min() > slack), None)
+        if missing is None:
+            pairs.append((int(gaps["solution"].argmin()), int(gaps["runs"].argmin())))
         elif snapshots is not None:
-            name = "solution" if i is None else "runs"
-            raise reject(
-                "snapshots", f"{t:g}", f"the {name} did not keep it; give solve and simulate the same snapshots"
-            )
+            why = f"the {missing} did not keep it; give solve and simulate the same snapshots"
+            raise reject("snapshots", f"{t:g}", why)
     if not pairs:
         times = ", ".join(f"{t:g}" for t in runs["snapshot"])
         raise reject("runs", f"snapshots at {times}", "the solution has others; give solve and simulate the same")
     return pairs
-
-
-def _nearest(result: Result, t: float, slack: float) -> int | None:
-    """Where the result kept the time t; None if it did not."""
-    gap = np.abs(result["snapshot"] - t)
-    return int(gap.argmin()) if gap.min() <= slack else None
 
 
 def _edges(bins: int | Sequence[float] | np.ndarray, values: list[np.ndarray]) -> np.ndarray:
@@ -98,15 +89,7 @@ def _edges(bins: int | Sequence[float] | np.ndarray, values: list[np.ndarray]) -
     if np.ndim(bins) == 0:
         count = whole("bins", bins, least=1, why="it must be a whole number ≥ 1, or increasing edges")
         return np.histogram_bin_edges(np.concatenate(values), count)
-    try:
-        edges = np.asarray(bins, dtype=float)
-    except (TypeError, ValueError):
-        raise reject("bins", repr(bins), "edges must be numbers") from None
-    if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0) or not np.all(np.isfinite(edges)):
+    edges = numbers("bins", bins)
+    if len(edges) < 2 or not np.all(np.diff(edges) > 0):
         raise reject("bins", bins, "edges must be two or more increasing numbers")
     return edges
-
-
-def _density(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Histogram as a density with respect to all values."""
-    return np.histogram(values, edges)[0] / (len(values) * np.diff(edges))

@@ -13,7 +13,7 @@ from ..figures import PaperFigure
 from ..frameworks import JUDGED, FrameworkTable
 from ..verification import Scaling, Verification
 from .curves import learning_curves
-from .legends import BARS, OF_RUNS, OF_THEORY, UNRELIABLE, Handle, band_handle, doubt_handle, place
+from .legends import BARS, MEANINGS, Handle, entries, place
 from .looks import COLOURS, FLOW, INKS, MARKERS, STYLES
 from .panels import Same, panels, single
 
@@ -35,22 +35,17 @@ def paper_figure(result: PaperFigure, axes: Same | None = None) -> Same:
         for ax in both:
             ax.set_xlim(0, result.runs[0].time[-1])
         left.set_ylim(bottom=0)
-        handles = [
-            Line2D([], [], color=COLOURS[i], marker=MARKERS[i], ms=3.5, label=f"$\\tau$ = {tau:g}")
-            for i, tau in enumerate(run.about["algorithm"]["temperature"] for run in result.runs)
-        ]
+        taus = [f"$\\tau$ = {run.about['algorithm']['temperature']:g}" for run in result.runs]
+        heats = {tau: Line2D([], [], color=COLOURS[i], marker=MARKERS[i], ms=3.5) for i, tau in enumerate(taus)}
         laws: dict[str, Handle] = {
             "DMFT, law of SGD": Line2D([], [], color=INKS[0], lw=1.2, ls=STYLES[0]),
             "DMFT, law of SGF": Line2D([], [], color=INKS[1], lw=1.2, ls=FLOW),
-            OF_RUNS: band_handle(OF_RUNS),
-            OF_THEORY: band_handle(OF_THEORY),
         }
-        if any(line.get_gid() == UNRELIABLE for ax in both for line in ax.get_lines()):
-            laws[UNRELIABLE] = doubt_handle()
+        meanings = {words: handle for words, handle in entries(*both).items() if words in MEANINGS}
         options = result.runs[0].about["options"]
         title = f"SGD, $d$ = {options['dim']}: mean of {options['trials']} trials"
-        place(left, handles, title=title, fontsize="medium")
-        place(right, list(laws.values()), list(laws), fontsize="small")
+        place(left, heats, title=title, fontsize="medium")
+        place(right, laws | meanings, fontsize="small")
     return given
 
 
@@ -63,27 +58,23 @@ def scaling(curves: Sequence[Scaling], *, axes: Axes | None = None, quantity: st
         raise reject("curves", repr(curves), "give a list of Scaling, as sgdlimit.verification returns")
     axes = single(axes, 4.4, 3.4)
     for index, curve in enumerate(curves):
-        colour, power = COLOURS[index % len(COLOURS)], curve.power
+        power, keep = curve.power, curve.value > 0
         base = "\\gamma" if curve.scale == "γ" else curve.scale
         label = f"{curve.label}: ${base}^{{{power.exponent:+.2f} \\pm {power.error:.2f}}}$"
-        keep, marker = curve.value > 0, MARKERS[index % len(MARKERS)]
-        _bars(axes, curve.at[keep], curve.value[keep], curve.error[keep], colour, marker, label)
+        colour = _bars(axes, index, curve.at[keep], curve.value[keep], curve.error[keep], label)
         span = np.array([curve.at.min(), curve.at.max()])
         axes.plot(span, power.prefactor * span**power.exponent, color=colour, lw=0.8, alpha=0.7)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel(SCALES.get(curves[0].scale, curves[0].scale))
-    axes.set_ylabel(quantity)
+    axes.set(yscale="log", xlabel=SCALES.get(curves[0].scale, curves[0].scale), ylabel=quantity)
     place(axes, title=BARS, title_fontsize="x-small")
     return axes
 
 
-def _bars(
-    axes: Axes, at: np.ndarray, value: np.ndarray, error: np.ndarray, colour: str, marker: str, label: str
-) -> None:
-    """Points with bars of two standard errors."""
-    style = {"color": colour, "marker": marker, "ls": "none", "capsize": 2, "ms": 4, "label": label}
-    axes.errorbar(at, value, yerr=2 * error, **style)
+def _bars(axes: Axes, index: int, at: np.ndarray, value: np.ndarray, error: np.ndarray, label: str) -> str:
+    """Draw points with bars of two standard errors; returns their colour."""
+    colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+    axes.errorbar(at, value, yerr=2 * error, color=colour, marker=marker, ls="none", capsize=2, ms=4, label=label)
+    return colour
 
 
 def verification(result: Verification) -> np.ndarray:
@@ -111,16 +102,14 @@ def frameworks(table: FrameworkTable) -> dict[str, Axes]:
         learning_curves(table.runs[row], variables=JUDGED, axes=pair, labels=["SGD runs"])
         for ax, name in zip(pair, JUDGED, strict=True):
             for i, (framework, cell) in enumerate(table.cells[row].items()):
-                if cell.theory is None:
-                    continue
-                style = {"color": COLOURS[(i + 1) % len(COLOURS)], "ls": LINES[i], "lw": 1.3}
-                ax.plot(cell.theory.time, cell.theory[name], label=framework, **style)
-                if framework == "SGD":
+                if cell.theory is not None:
+                    style = {"color": COLOURS[(i + 1) % len(COLOURS)], "ls": LINES[i], "lw": 1.3}
+                    ax.plot(cell.theory.time, cell.theory[name], label=framework, **style)
+                if cell.theory is not None and framework == "SGD":
                     ax.set_ylim(0, 1.3 * np.max(cell.theory[name]))
             ax.set_xlim(0, table.runs[row].time[-1])
         pair[0].set_title(table.settings[row].name, loc="left", fontsize="medium")
-        handles, labels = pair[0].get_legend_handles_labels()
-        place(pair[0], [*handles, band_handle(OF_RUNS)], [*labels, OF_RUNS])
+        place(pair[0])
     gaps(table, axes=axes["gap"])
     return axes
 
@@ -131,7 +120,7 @@ def gaps(table: FrameworkTable, *, axes: Axes | None = None) -> Axes:
     tau = np.array([gap.temperature for gap in table.gaps])
     for index, label in enumerate(("laws", "runs")):
         value, error = np.array([getattr(gap, label) for gap in table.gaps]).T
-        _bars(axes, tau * (1 + 0.04 * index), value, error, COLOURS[index], MARKERS[index], label)
+        _bars(axes, index, tau * (1 + 0.04 * index), value, error, label)
     seen = [gap for gap in table.gaps if gap.laws[0] > 3 * gap.laws[1]]
     power = table.gap_power()
     if np.isfinite(power):
@@ -140,8 +129,7 @@ def gaps(table: FrameworkTable, *, axes: Axes | None = None) -> Axes:
         axes.plot(span, line, color="0.5", lw=0.8, label=f"$\\tau^{{{power:.2f}}}$")
     axes.set_xscale("log", base=2)
     axes.set_yscale("symlog", linthresh=1e-3)
-    axes.set_xlabel("temperature $\\tau = \\eta/B$")
-    axes.set_ylabel("train error, SGD − SGF")
+    axes.set(xlabel="temperature $\\tau = \\eta/B$", ylabel="train error, SGD − SGF")
     axes.set_title("logistic: what Gaussian noise misses", loc="left", fontsize="medium")
     place(axes, title=BARS, title_fontsize="x-small")
     return axes

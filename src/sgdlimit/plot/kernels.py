@@ -5,19 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from ..errors import instance, reject
+from ..errors import instance, reject, whole
 from ..results import Solution
 from .panels import Same, panels
 
 SYMBOLS = {"C_theta": "C_\\theta", "R_theta": "R_\\theta", "R_ell": "R_\\ell"}
-RESPONSES = ("R_theta", "R_ell")
-"""Kernels that vanish for t < t': only their causal half is drawn."""
 DIVERGING, POSITIVE, NEGATIVE = "RdBu_r", "viridis", "viridis_r"
 """Safe for colour vision; the sequential maps are brightest where the kernel is largest in size."""
-SIGN = 4.0
-"""Standard errors beyond which the sign of a Monte Carlo kernel is believed, among some thousand entries."""
-ROUNDING = 1e-9
-"""The same for an exact kernel, relative to its largest value."""
+SIGN, ROUNDING = 4.0, 1e-9
+"""Standard errors beyond which the sign of an entry is believed, among some thousand; and of the largest, if exact."""
 
 
 def kernels(
@@ -43,32 +39,23 @@ def kernels(
         raise reject("names", "no name", f"give one or more of {', '.join(SYMBOLS)}")
     if len(solution.time) < 2:
         raise reject("solution", f"{len(solution.time)} times", "a heat map needs two or more; solve with more times")
-    unit = _entry(solution[wanted[0]].shape[2], entry)
+    most = solution[wanted[0]].shape[2] - 1
+    allowed = f"it must be two numbers from 0 to {most}"
+    if not isinstance(entry, Sequence) or len(entry) != 2:
+        raise reject("entry", repr(entry), allowed)
+    student, other = (whole("entry", unit, least=0, most=most, why=allowed) for unit in entry)
+    which = f"^{{{student}{other}}}" if most else ""
     axes, flat = panels(axes, len(wanted), "kernels", 3.7, 3.1)
     for ax, name in zip(flat, wanted, strict=True):
-        _draw(ax, solution, name, unit)
+        value, error = (part[:, :, student, other] for part in solution.curve(name))
+        _draw(ax, solution, value, error, causal=name != "C_theta", label=f"${SYMBOLS[name]}{which}(t, t')$")
     return axes
 
 
-def _entry(width: int, entry: Sequence[int]) -> tuple[int, int]:
-    """(student, student_) as indices."""
-    allowed = f"it must be two numbers from 0 to {width - 1}"
-    if not isinstance(entry, Sequence) or len(entry) != 2:
-        raise reject("entry", repr(entry), allowed)
-    for unit in entry:
-        if isinstance(unit, bool) or not isinstance(unit, int | np.integer) or not 0 <= unit < width:
-            raise reject("entry", repr(entry), allowed)
-    return int(entry[0]), int(entry[1])
-
-
-def _draw(ax: Axes, solution: Solution, name: str, unit: tuple[int, int]) -> None:
-    """One kernel on one axes."""
+def _draw(ax: Axes, solution: Solution, value: np.ndarray, error: np.ndarray, causal: bool, label: str) -> None:
+    """One kernel on one axes; a causal one vanishes for t < t', and only its other half is drawn."""
     time, earlier = solution.time, solution["earlier"]
-    value, error = (part[:, :, unit[0], unit[1]] for part in solution.curve(name))
-    hidden = np.zeros(value.shape, dtype=bool)
-    if name in RESPONSES:
-        hidden = earlier[None, :] > time[:, None]
-    shown = np.ma.masked_array(value, hidden)
+    shown = np.ma.masked_array(value, causal & (earlier[None, :] > time[:, None]))
     size = float(np.abs(shown).max())
     sure = SIGN * error + ROUNDING * size
     below, above = (bool(np.any((sign * shown > sure).filled(False))) for sign in (-1, 1))
@@ -76,7 +63,5 @@ def _draw(ax: Axes, solution: Solution, name: str, unit: tuple[int, int]) -> Non
     colours, (low, high) = (DIVERGING, (-size, size)) if both else (NEGATIVE if below else POSITIVE, (None, None))
     # nearest: one cell a pair of times, its edges halfway to the neighbours, on any grid
     mesh = ax.pcolormesh(earlier, time, shown, shading="nearest", rasterized=True, cmap=colours, vmin=low, vmax=high)
-    which = f"^{{{unit[0]}{unit[1]}}}" if solution[name].shape[2] > 1 else ""
-    ax.figure.colorbar(mesh, ax=ax, label=f"${SYMBOLS[name]}{which}(t, t')$")
-    ax.set_xlabel("earlier time  $t'$")
-    ax.set_ylabel("time  $t$")
+    ax.figure.colorbar(mesh, ax=ax, label=label)
+    ax.set(xlabel="earlier time  $t'$", ylabel="time  $t$")

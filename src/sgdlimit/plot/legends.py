@@ -1,7 +1,7 @@
 """Legends that say what a band means, and that do not lie on the curves."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypedDict, Unpack
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.path import Path
 
 from ..results.quality import ERROR, percent
+from .panels import Given
 
 DEVIATIONS, ERRORS = 1, 2
 """Half the height of a band: of runs in standard deviations of one run, of theories in total errors."""
@@ -21,86 +22,74 @@ OF_THEORY = "band: ± two standard errors of the theory"
 OF_VALUES = "band: ± two standard errors"
 """Where theories and runs are drawn alike, as in pictures of sweeps."""
 BARS = "bars: ± two standard errors"
-HATCH = "//"
-"""Of a band that is not to be relied on."""
-DOUBT = "x"
-"""Marker of a curve that is not to be relied on."""
+HATCH, DOUBT = "//", "x"
+"""Of a band and on a curve that are not to be relied on."""
 UNRELIABLE = f"unreliable: error above {percent(ERROR)}, or a check failed"
 MARGIN = 3.0
 """Pixels between a legend and the curves."""
 TALLEST = 0.5
 """Of a legend above the axes, as a share of their height."""
-TITLES = ("title", "_left_title", "_right_title")
-"""Where axes keep their three titles."""
 
 Handle = Artist | tuple[Artist, ...]
 """What stands beside a word of a legend."""
+MEANINGS: dict[str, Handle] = {
+    OF_RUNS: Patch(facecolor="0.75", lw=0),
+    OF_THEORY: Patch(facecolor="0.6", lw=0),
+    OF_VALUES: Patch(facecolor="0.6", lw=0),
+    BARS: Line2D([], [], color="0.3", marker="o", ms=2.5, ls=""),
+    UNRELIABLE: (
+        Patch(facecolor="white", edgecolor="0.4", hatch=2 * HATCH, lw=0),
+        Line2D([], [], color="0.2", marker=DOUBT, ls="", ms=5),
+    ),
+}
+"""Entries for what bears these words as its `gid`."""
 
 
-class LegendOptions(TypedDict, total=False):
-    """Of matplotlib's legends, those that pictures here choose."""
-
-    title: str
-    title_fontsize: str
-    fontsize: str
-
-
-def band_handle(words: str) -> Patch:
-    """The entry of a legend for a kind of band; those of theories are drawn darker than those of runs."""
-    return Patch(facecolor="0.75" if words == OF_RUNS else "0.6", lw=0, label=words)
+def entries(*on: Axes) -> dict[str, Handle]:
+    """Of a legend: the names on the first axes, and what bands, bars and crosses on any of them mean."""
+    handles, words = on[0].get_legend_handles_labels()
+    drawn = {artist.get_gid() for ax in on for artist in (*ax.lines, *ax.collections)}
+    return dict(zip(words, handles, strict=True)) | {word: MEANINGS[word] for word in MEANINGS if word in drawn}
 
 
-def doubt_handle() -> tuple[Artist, ...]:
-    """The entry of a legend for the crosses on what is unreliable, and for hatching."""
-    hatched = Patch(facecolor="white", edgecolor="0.4", hatch=2 * HATCH, lw=0, label=UNRELIABLE)
-    return hatched, Line2D([], [], color="0.2", marker=DOUBT, ls="", ms=5)
-
-
-def place(
-    on: Axes | Sequence[Axes] | np.ndarray,
-    handles: Sequence[Handle] | None = None,
-    labels: Sequence[str] | None = None,
-    **options: Unpack[LegendOptions],
-) -> Legend | None:
+def place(on: Given, named: Mapping[str, Handle] | None = None, **options: str) -> None:
     """A legend where it covers no curve and no band: inside the axes, or above them if there is no such place.
 
-    on: the axes, or several that could bear it; handles are those of the first. Overlaps are measured on the screen, so
-    that logarithmic axes are as good as others: call it when scales and limits are set. Where the figure does not lay
-    itself out, or the legend would take more than half the height of the axes, it stays inside, on a pale ground, where
-    it covers least.
+    on: the axes, or several that could bear it; named: its entries, those of the first axes by default. Overlaps are
+    measured on the screen, so that logarithmic axes are as good as others: call it when scales and limits are set.
+    Where the figure does not lay itself out, or the legend would take more than half the height of the axes, it stays
+    inside, on a pale ground, where it covers least.
     """
     several: list[Axes] = np.ravel(np.asarray(on, dtype=object)).tolist()
-    if handles is None:
-        handles, labels = several[0].get_legend_handles_labels()
-    if not handles:
-        return None
-    if labels is None:
-        labels = [str(handle.get_label()) for handle in handles if isinstance(handle, Artist)]
-    words: dict[str, Any] = {"handles": handles, "labels": labels, "fontsize": "x-small", "frameon": False, **options}
+    named = entries(several[0]) if named is None else named
+    if not named:
+        return
+    words: dict[str, Any] = {"handles": list(named.values()), "labels": list(named), "fontsize": "x-small"}
+    words |= {"frameon": False, **options}
     figure = several[0].figure.get_figure(root=True)
     for ax in several:
         legend = ax.legend(loc="best", **words)
         figure.draw_without_rendering()
         if not _covers(legend, ax):
-            return legend
+            return
         legend.remove()
-    if figure.get_layout_engine() is not None and (legend := _above(several[0], words)) is not None:
-        return legend
-    return several[0].legend(loc="best", **{**words, "frameon": True, "framealpha": 0.8, "edgecolor": "none"})
+    if figure.get_layout_engine() is None or not _above(several[0], words):
+        several[0].legend(loc="best", **words | {"frameon": True, "framealpha": 0.8, "edgecolor": "none"})
 
 
-def _above(ax: Axes, words: dict[str, Any]) -> Legend | None:
-    """A legend over the axes and their titles, in as many columns as fit; None if it takes too much of their height."""
-    titles = [getattr(ax, name).get_window_extent() for name in TITLES if getattr(ax, name).get_text()]
-    top = max((ax.transAxes.inverted().transform((0, box.y1))[1] for box in titles), default=1.0)
+def _above(ax: Axes, words: dict[str, Any]) -> bool:
+    """Put a legend over the axes and their titles, in as many columns as fit; False if it takes too much height."""
+    titled = any(ax.get_title(side) for side in ("left", "center", "right"))
+    extent = ax.get_tightbbox() if titled else None
+    top = 1.0 if extent is None else ax.transAxes.inverted().transform((0, extent.y1))[1]
     room, words = ax.bbox.frozen(), words | {"loc": "lower left", "bbox_to_anchor": (0.0, top), "borderaxespad": 0.3}
     for columns in (3, 2, 1):
         legend = ax.legend(ncols=columns, **words)
         box = legend.get_window_extent()
         if box.width <= room.width and box.height <= TALLEST * room.height:
-            return legend
+            return True
         legend.remove()
-    return None
+    return False
 
 
 def _covers(legend: Legend, ax: Axes) -> bool:

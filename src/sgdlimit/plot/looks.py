@@ -1,7 +1,8 @@
 """Who is told from whom, and how: colour, line style, marker and name of every result in one picture."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from typing import NamedTuple
 
 from ..results import Result, Runs
 from .panels import valued
@@ -36,17 +37,10 @@ class Look(NamedTuple):
 class Kind(NamedTuple):
     """What tells a result from others: runs, or which law of which method."""
 
-    setting: Hashable
-    method: str
-    """'runs' for runs."""
-    algorithm: str
-    copy: int
-    """How many like it came before."""
-
-    @property
-    def runs(self) -> bool:
-        """Whether it is runs, not a theory."""
-        return self.method == "runs"
+    setting: str
+    runs: bool
+    law: tuple[str, str, int]
+    """Method, algorithm, and how many like it came before."""
 
 
 def looks(results: Sequence[Result], labels: Sequence[str] | None = None) -> list[Look]:
@@ -56,34 +50,38 @@ def looks(results: Sequence[Result], labels: Sequence[str] | None = None) -> lis
     are in dark inks instead, one a kind, so that one legend entry serves them at every temperature. Theories of a
     single setting, without runs, have a colour a kind.
     """
-    kinds = _kinds(results)
+    kinds: list[Kind] = []
+    for result in results:
+        where, runs = setting(result), isinstance(result, Runs)
+        called = str(result.about.get("method", "theory")), str(_algorithm(result).get("name", ""))
+        before = sum((kind.setting, kind.runs, kind.law[:2]) == (where, runs, called) for kind in kinds)
+        kinds.append(Kind(where, runs, (*called, before)))
     simulated = {kind.setting for kind in kinds if kind.runs}
-    theories = _listed(kind[1:] for kind in kinds if not kind.runs)
-    styles = _styles([algorithm for _, algorithm, _ in theories])
+    laws = list(dict.fromkeys(kind.law for kind in kinds if not kind.runs))
+    flow = next((law for law in laws if law[1] == "SGF"), None)
+    rest = cycle(STYLES)
+    styles = {law: FLOW if law == flow else next(rest) for law in laws}
     several = len({kind.setting for kind in kinds}) > 1
-    slots = _listed(kind if kind.runs else kind.setting for kind in kinds if kind.runs or kind.setting not in simulated)
-    names = _names(results, kinds, simulated) if labels is None else labels
+    slots = [kind if kind.runs else kind.setting if several else kind.law for kind in kinds]
+    coloured = [slot for slot, kind in zip(slots, kinds, strict=True) if kind.runs or kind.setting not in simulated]
+    coloured = list(dict.fromkeys(coloured))
     found = []
-    for kind, name in zip(kinds, names, strict=True):
-        if kind.runs:
-            place = slots.index(kind)
-            found.append(Look(COLOURS[place % len(COLOURS)], "-", MARKERS[place % len(MARKERS)], name))
-            continue
-        theory = theories.index(kind[1:])
-        if kind.setting in simulated:
-            colour = INKS[theory % len(INKS)]
+    for kind, slot, name in zip(kinds, slots, labels or _names(results, kinds, simulated), strict=True):
+        if slot in coloured:
+            place = coloured.index(slot)
+            colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         else:
-            colour = COLOURS[(slots.index(kind.setting) if several else theory) % len(COLOURS)]
-        found.append(Look(colour, styles[theory], "", name))
+            colour, marker = INKS[laws.index(kind.law) % len(INKS)], ""
+        found.append(Look(colour, "-" if kind.runs else styles[kind.law], marker, name))
     return found
 
 
-def setting(result: Result) -> Hashable:
+def setting(result: Result) -> str:
     """What results have in common that belong together: problem, temperature and schedule of the batch."""
-    problem = result.about.get("problem")
     # a user's matrix is described in other words by every method
-    own = problem is None or str(result.about.get("method", "")).endswith("data")
-    return f"{_algorithm(result).get('temperature')} {_share(result)} {'' if own else problem}"
+    own = str(result.about.get("method", "")).endswith("data")
+    problem = None if own else result.about.get("problem")
+    return f"{_algorithm(result).get('temperature')} {_share(result)} {problem}"
 
 
 def run_size(runs: Runs) -> str:
@@ -102,37 +100,9 @@ def _share(result: Result) -> object:
     return None if share == {"name": "Constant"} else share
 
 
-def _kinds(results: Sequence[Result]) -> list[Kind]:
-    keys: list[tuple[Hashable, str, str]] = []
-    for result in results:
-        method = "runs" if isinstance(result, Runs) else str(result.about.get("method", "theory"))
-        keys.append((setting(result), method, str(_algorithm(result).get("name", ""))))
-    return [Kind(*key, keys[:index].count(key)) for index, key in enumerate(keys)]
-
-
-T = TypeVar("T")
-
-
-def _listed(keys: Iterable[T]) -> list[T]:
-    """Every key once, in the order in which they come."""
-    return list(dict.fromkeys(keys))
-
-
-def _styles(algorithms: Sequence[str]) -> list[Dashes]:
-    """Dotted for the first law of SGF, dashed for the first of all others, then one a kind."""
-    rest, styles = list(STYLES), []
-    for algorithm in algorithms:
-        if algorithm == "SGF" and FLOW not in styles:
-            styles.append(FLOW)
-        else:
-            styles.append(rest.pop(0) if rest else STYLES[len(styles) % len(STYLES)])
-    return styles
-
-
-def _names(results: Sequence[Result], kinds: list[Kind], simulated: set[Hashable]) -> Iterator[str]:
+def _names(results: Sequence[Result], kinds: list[Kind], simulated: set[str]) -> Iterator[str]:
     """Method or algorithm of every result, and what of problem, temperature and ending others do not share."""
     differing = _differing(results)
-    laws = _listed((kind.method, kind.algorithm) for kind in kinds if not kind.runs)
     for result, kind in zip(results, kinds, strict=True):
         parts, words = [] if result.success else [str(result.status)], _words(result)
         if kind.runs or kind.setting not in simulated:  # else the runs say it
@@ -140,13 +110,14 @@ def _names(results: Sequence[Result], kinds: list[Kind], simulated: set[Hashable
             heat = [f"τ {'≥' if _share(result) else '='} {tau:g}"] if isinstance(tau, int | float) else []
             parts = [valued(name, words[name]) for name in differing if name in words] + heat + parts
         suffix = "".join(f", {part}" for part in parts)
+        method, algorithm, before = kind.law
         if isinstance(result, Runs):
-            yield f"{kind.algorithm} simulation{suffix}{run_size(result)}"
+            yield f"{algorithm} simulation{suffix}{run_size(result)}"
         else:
             # one method for two algorithms: which law it is must be said
-            several = sum(method == kind.method for method, _ in laws) > 1
-            law = f", law of {kind.algorithm}" if several and kind.algorithm else ""
-            yield kind.method + law + (f" ({kind.copy + 1})" if kind.copy else "") + suffix
+            several = len({other.law[1] for other in kinds if not other.runs and other.law[0] == method}) > 1
+            law = f", law of {algorithm}" if several and algorithm else ""
+            yield method + law + (f" ({before + 1})" if before else "") + suffix
 
 
 def _words(result: Result) -> dict[str, object]:
@@ -160,7 +131,7 @@ def _words(result: Result) -> dict[str, object]:
         elif path and isinstance(words, int | float | str) and "source" not in path:
             found[path] = float(words) if words in ("inf", "-inf") else words
 
-    walk("", {k: v for k, v in (result.about.get("problem") or {}).items() if k != "name"})
+    walk("", result.about.get("problem") or {})
     return found
 
 
@@ -168,6 +139,6 @@ def _differing(results: Sequence[Result]) -> list[str]:
     """What of the problems differs between results that all have one; a few at most. Own data have none to name."""
     words = [_words(result) for result in results if result.about.get("method") != "simulation on data"]
     words = [found for found in words if found]
-    paths = _listed(path for found in words for path in found)
+    paths = dict.fromkeys(path for found in words for path in found)
     differ = [path for path in paths if len({str(found.get(path)) for found in words}) > 1]
     return sorted(differ, key=lambda path: path != "sample_ratio")[:MOST_DIFFERENCES]

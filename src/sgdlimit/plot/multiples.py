@@ -1,28 +1,25 @@
 """Small multiples: the learning curves of a sweep, one panel a value of one axis or a pair of values of two."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ..errors import reject
 from ..results.variables import chosen
 from ..sweep.reading import axes_of, axis_named, curves, dataset_of
-from .legends import BARS, ERRORS, OF_VALUES, band_handle, place
+from .legends import BARS, ERRORS, OF_VALUES, Handle, entries, place
 from .panels import Given, printed, valued
 
 if TYPE_CHECKING:
     import xarray
 
     from ..sweep import Sweep
-
-    Read = tuple[xarray.DataArray, xarray.DataArray]
-    """A variable over axes and time, and its error."""
 
 STYLES = ("-", "--", ":", "-.")
 """One a variable."""
@@ -50,8 +47,7 @@ def multiples(
     the first is drawn as lines, others as points with bars. Returns the axes, an array of rows and columns.
     """
     datasets = list(getattr(sweep, "datasets", {"": dataset_of(sweep)}).values())
-    dataset = datasets[0]
-    names = chosen(variables)
+    dataset, names = datasets[0], chosen(variables)
     across, down, hue = _roles(dataset, columns, rows)
     found = [[curves(kind, name, entry) for name in names] for kind in datasets]
     for name, (value, _) in zip(names, found[0], strict=True):
@@ -59,12 +55,24 @@ def multiples(
             raise reject("variables", name, 'the sweep keeps one time only; sweep with keep="curves"')
     shape = (dataset.sizes[down] if down else 1, dataset.sizes[across])
     table = _panels(axes, shape)
+    # from dark to bright, the brightest left out: a line in it is not seen on white
+    colours = mpl.colormaps["viridis"](np.linspace(0.0, 0.85, dataset.sizes[hue] if hue else 1))
     for (i, j), ax in np.ndenumerate(table):
-        at = {across: j, **({down: i} if down else {})}
-        lines, *others = ([(v.isel(at), e.isel(at)) for v, e in kind] for kind in found)
-        _panel(ax, dataset.isel(at), lines, hue)
-        for kind in others:
-            _points(ax, kind, hue)
+        missing = []
+        for k, colour in enumerate(colours):
+            wanted = {axis: index for axis, index in ((across, j), (down, i), (hue, k)) if axis}
+            at = dict.fromkeys(axes_of(dataset), 0) | wanted
+            parts = [[(value.isel(at), error.isel(at)) for value, error in kind] for kind in found]
+            drawn = [_line(ax, *part, colour, style) for part, style in zip(parts[0], cycle(STYLES), strict=False)]
+            if not all(drawn):
+                word = str(dataset["status"].isel(at).item()) if "status" in dataset else "no curve"
+                missing.append(f"{valued(hue, _value(dataset, hue, k))}: {word}" if hue else word)
+            for value, error in (part for kind in parts[1:] for part in kind):
+                some = slice(None, None, max(1, value.sizes["time"] // 10))
+                bars = {"fmt": "o", "ms": 2.5, "elinewidth": 0.8, "gid": BARS}
+                ax.errorbar(value["time"][some], value[some], ERRORS * error[some], color=colour, **bars)
+        corner = {"transform": ax.transAxes, "ha": "right", "va": "top", "fontsize": "x-small", "color": "0.4"}
+        ax.text(0.98, 0.98, "\n".join(missing), **corner)
         if i == 0:
             ax.set_title(valued(across, _value(dataset, across, j)), fontsize="small")
         if i == len(table) - 1:
@@ -74,31 +82,42 @@ def multiples(
         if down and j == shape[1] - 1:
             words = valued(down, _value(dataset, down, i))
             ax.annotate(words, (1.02, 0.5), xycoords="axes fraction", rotation=270, va="center", fontsize="small")
-        ax.set_xscale("log" if log_time else "linear")
-        ax.set_yscale("log" if log_value else "linear")
+        ax.set(xscale="log" if log_time else "linear", yscale="log" if log_value else "linear")
         ax.spines[["top", "right"]].set_visible(False)
-    handles = _handles(dataset, names, hue)
-    if any(ax.collections for ax in table.flat):
-        handles.append(band_handle(OF_VALUES))
-    if len(found) > 1:
-        handles.append(Line2D([], [], color="0.3", marker="o", ms=2.5, ls="", label=BARS))
-    if handles:
-        _legend(table, handles)
+    named: dict[str, Handle] = {}
+    if hue:
+        values = dataset[hue].values.tolist()
+        named |= {valued(hue, v): Line2D([], [], color=colour) for v, colour in zip(values, colours, strict=True)}
+    if len(names) > 1:
+        styles = zip(names, cycle(STYLES), strict=False)
+        named |= {name.replace("_", " "): Line2D([], [], color="0.3", ls=style) for name, style in styles}
+    _legend(table, named | entries(*table.flat))
     return table
 
 
-def _legend(table: np.ndarray, handles: list[Artist]) -> None:
+def _line(ax: Axes, value: "xarray.DataArray", error: "xarray.DataArray", colour: np.ndarray, style: str) -> bool:
+    """Draw a curve with its band; False if it has no finite value."""
+    time, v, e = (np.asarray(part, dtype=float) for part in (value["time"], value, error))
+    if not np.any(np.isfinite(v)):
+        return False
+    ax.plot(time, v, color=colour, ls=style, lw=1.2)
+    if np.any(e > 0):
+        ax.fill_between(time, v - ERRORS * e, v + ERRORS * e, color=colour, alpha=0.25, lw=0, gid=OF_VALUES)
+    return True
+
+
+def _legend(table: np.ndarray, named: dict[str, Handle]) -> None:
     """Beside the panels, or above a single row of them, where they have a figure to themselves."""
     owner = table[0, 0].figure
     alone = all(ax in table for ax in owner.axes if ax.figure is owner)
-    if not alone or owner.get_layout_engine() is None:
-        place(table, handles)
+    if not named or not alone or owner.get_layout_engine() is None:
+        place(table, named)
         return
-    words = {"handles": handles, "fontsize": "x-small", "frameon": False}
+    words = {"handles": named.values(), "labels": named, "fontsize": "x-small", "frameon": False}
     if len(table) > 1:
         owner.legend(loc="outside right upper", **words)
         return
-    for columns in range(len(handles), 0, -1):  # as wide as the figure allows
+    for columns in range(len(named), 0, -1):  # as wide as the figure allows
         legend = owner.legend(loc="outside upper left", ncols=columns, **words)
         owner.get_figure(root=True).draw_without_rendering()
         if legend.get_window_extent().width <= owner.bbox.width or columns == 1:
@@ -135,56 +154,3 @@ def _panels(axes: Given | None, shape: tuple[int, int]) -> np.ndarray:
 
 def _value(dataset: "xarray.Dataset", axis: str, index: int) -> object:
     return np.asarray(dataset[axis])[index].item()
-
-
-def _colours(count: int) -> np.ndarray:
-    """From dark to bright, the brightest left out: a line in it is not seen on white."""
-    return mpl.colormaps["viridis"](np.linspace(0.0, 0.85, count))
-
-
-def _panel(ax: Axes, dataset: "xarray.Dataset", found: "list[Read]", hue: str | None) -> None:
-    """All curves of one panel, and how those points ended that have none."""
-    missing = []
-    time = np.asarray(dataset["time"], dtype=float)
-    for k, colour in enumerate(_colours(dataset.sizes[hue] if hue else 1)):
-        pick = {hue: k} if hue else {}
-        for index, (value, error) in enumerate(found):
-            v, e = (np.asarray(part.isel(pick).squeeze(), dtype=float) for part in (value, error))
-            if not np.any(np.isfinite(v)):
-                break
-            ax.plot(time, v, color=colour, ls=STYLES[index % len(STYLES)], lw=1.2)
-            if np.any(e > 0):
-                ax.fill_between(time, v - ERRORS * e, v + ERRORS * e, color=colour, alpha=0.25, lw=0)
-        else:
-            continue
-        word = str(np.asarray(dataset["status"].isel(pick)).item()) if "status" in dataset else "no curve"
-        missing.append(f"{valued(hue, _value(dataset, hue, k))}: {word}" if hue else word)
-    ax.text(
-        0.98, 0.98, "\n".join(missing), transform=ax.transAxes, ha="right", va="top", fontsize="x-small", color="0.4"
-    )
-
-
-def _points(ax: Axes, found: "list[Read]", hue: str | None) -> None:
-    """Another kind of the same sweep: points with bars, at some ten times."""
-    for value, error in found:
-        time = np.asarray(value["time"], dtype=float)
-        every = max(1, len(time) // 10)
-        for k, colour in enumerate(_colours(value.sizes[hue] if hue else 1)):
-            v, e = (np.asarray(part.isel({hue: k} if hue else {}).squeeze(), dtype=float) for part in (value, error))
-            style = {"color": colour, "fmt": "o", "ms": 2.5, "elinewidth": 0.8}
-            ax.errorbar(time[::every], v[::every], ERRORS * e[::every], **style)
-
-
-def _handles(dataset: "xarray.Dataset", names: tuple[str, ...], hue: str | None) -> list[Artist]:
-    """Of the legend: colours of the axis that remains, styles of the variables, where there are several."""
-    handles: list[Artist] = []
-    if hue is not None:
-        values = [_value(dataset, hue, k) for k in range(dataset.sizes[hue])]
-        colours = zip(values, _colours(len(values)), strict=True)
-        handles += [Line2D([], [], color=colour, label=valued(hue, value)) for value, colour in colours]
-    if len(names) > 1:
-        handles += [
-            Line2D([], [], color="0.3", ls=STYLES[index % len(STYLES)], label=name.replace("_", " "))
-            for index, name in enumerate(names)
-        ]
-    return handles

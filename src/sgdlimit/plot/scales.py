@@ -1,9 +1,9 @@
 """Axes of a diagram: numbers, logarithms or words; ticks of logarithmic ones."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis as Ruler
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
@@ -36,17 +36,17 @@ class Axis(NamedTuple):
         words = [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in values]
         return cls(name, np.arange(len(values), dtype=float), [word.replace("inf", "∞") for word in words], False)
 
-    def dress(self, ruler: Ruler, set_scale: Callable[[str], object]) -> None:
-        """Give an axis of a picture its scale, ticks and label."""
+    def dress(self, axes: Axes, side: str) -> None:
+        """Give the x or the y axis of a picture its scale, ticks and label."""
+        ruler: Ruler = getattr(axes, f"{side}axis")
         ruler.set_label_text(printed(self.name))
         if self.words:
             ruler.set_ticks(self.at, self.words)
-        elif not self.log and len(self.at) <= COUNTED and np.all(self.at % 1 == 0):
+        elif self.log:
+            axes.set(**{f"{side}scale": "log"})
+            few(ruler, self.at.min(), self.at.max())
+        elif len(self.at) <= COUNTED and np.all(self.at % 1 == 0):
             ruler.set_ticks(self.at)
-        if not self.log:
-            return
-        set_scale("log")
-        few(ruler, self.at.min(), self.at.max())
 
     @property
     def edges(self) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Diagrams of a sweep over two of its axes, and the lines in them."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import matplotlib.pyplot as plt
@@ -14,7 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from ..errors import reject, whole
 from ..sweep.mesh import scattered
 from ..sweep.reading import axes_of, axis_named, dataset_of, error_of, numbers, read, spans_decades
-from .legends import ERRORS, OF_VALUES, band_handle
+from .legends import ERRORS, OF_VALUES, entries
 from .looks import COLOURS
 from .panels import printed, single
 from .scales import Axis, few
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from ..sweep import Sweep
 
-COLOURMAP = "viridis"
 CONTOURS = 5
 """How many are drawn unless they are named."""
 MISSING = {"facecolor": "0.95", "edgecolor": "0.8", "hatch": "////"}
@@ -33,7 +33,6 @@ MARKS = ("x", "+", "1", "2", "3", "4")
 """Of points that did not end well, one a word."""
 REASON = 60
 """Letters of a reason in the legend."""
-CONTOUR = {"colors": "black", "linewidths": 0.6, "alpha": 0.7}
 PIXELS = 200
 """Along each axis, of a picture of triangles."""
 
@@ -68,38 +67,34 @@ def phase_diagram(
     if not len(finite):
         raise reject("variable", variable, "no point has a value at that time; `reason` of the dataset says why")
     log = spans_decades(finite) if log_value is None else bool(log_value)
-    norm, levels = _norm(finite, limits, log), _levels(contours, finite, log)
+    positive = finite[finite > 0] if log else finite  # others have no colour, and are hatched
+    norm, levels = _norm(positive, limits, log), _levels(contours, positive, log)
     given = _labelled(lines, names)
     if axes is None:
         axes = plt.subplots(figsize=(5.0, 3.9), layout="constrained")[1]
     picture = (_triangles if "point" in dataset.dims else _cells)(dataset, value, names, log)
     across, up = picture.axes
-    drawn = axes.pcolormesh(*picture.edges, picture.shown, norm=norm, cmap=COLOURMAP, rasterized=True)
+    drawn = axes.pcolormesh(*picture.edges, picture.shown, norm=norm, cmap="viridis", rasterized=True)
     if len(levels) and min(picture.shown.shape) > 1:
+        style = {"colors": "black", "linewidths": 0.6, "alpha": 0.7}
         axes.clabel(
-            axes.contour(*picture.middles, picture.shown, levels=levels, **CONTOUR), fmt=_short, fontsize="x-small"
+            axes.contour(*picture.middles, picture.shown, levels=levels, **style), fmt=_short, fontsize="x-small"
         )
     if "point" in dataset.dims:
         axes.plot(across.at, up.at, ".", color="black", ms=2.5, alpha=0.6, clip_on=False)
     axes.patch.set(**MISSING)
-    across.dress(axes.xaxis, axes.set_xscale)
-    up.dress(axes.yaxis, axes.set_yscale)
+    across.dress(axes, "x")
+    up.dress(axes, "y")
     bar = axes.figure.colorbar(drawn, ax=axes, label=printed(variable) + (f"  ({_typeset(when)})" if when else ""))
     if log:
         few(bar.ax.yaxis, *bar.ax.get_ylim())
     _mark(axes, dataset, across, up)
     for index, (label, line) in enumerate(given.items()):
         critical_line(line, axes=axes, x=names[0], label=label, colour=COLOURS[(index + 1) % len(COLOURS)])
-    axes.set_xlim(picture.edges[0][0], picture.edges[0][-1])
-    axes.set_ylim(picture.edges[1][0], picture.edges[1][-1])
-    handles = axes.get_legend_handles_labels()[0]
-    if any(np.any(np.asarray(error_of(line, _line(line)[0])) > 0) for line in given.values()):
-        handles.append(band_handle(OF_VALUES))
-    if handles:
-        axes.legend(
-            handles=handles, fontsize="x-small", frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0),
-            borderaxespad=0.2, ncols=1,
-        )  # fmt: skip
+    axes.set(xlim=picture.edges[0][[0, -1]], ylim=picture.edges[1][[0, -1]])
+    if named := entries(axes):
+        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
+        axes.legend(list(named.values()), list(named), fontsize="x-small", frameon=False, **place)
     return axes
 
 
@@ -111,21 +106,17 @@ def critical_line(
     x: which axis goes to the right, `along` or the other one (the default). Returns the axes.
     """
     along, other = _line(line)
+    free, place = Axis.of(line, other), np.asarray(line[along], dtype=float)
     if axes is None:
-        x = None
-        axes = single(None, 4.4, 3.4)
-        Axis.of(line, other).dress(axes.xaxis, axes.set_xscale)
-        found = np.asarray(line[along].dropna(other), dtype=float)
-        Axis(along, found, [], line[along].attrs.get("scale") == "log").dress(axes.yaxis, axes.set_yscale)
-    free, place = Axis.of(line, other).at, np.asarray(line[along], dtype=float)
+        x, axes = None, single(None, 4.4, 3.4)
+        free.dress(axes, "x")
+        Axis(along, place[np.isfinite(place)], [], line[along].attrs.get("scale") == "log").dress(axes, "y")
     error = ERRORS * np.asarray(error_of(line, along))
-    outline = [Stroke(linewidth=3.0, foreground="white"), Normal()]
-    band = axes.fill_betweenx if x == along else axes.fill_between
-    axes.plot(
-        *((place, free) if x == along else (free, place)), color=colour, lw=1.6, marker=".", ms=4, label=label or None,
-        zorder=3, path_effects=outline,
-    )  # fmt: skip
-    band(free, place - error, place + error, color=colour, alpha=0.35, lw=0, zorder=2)
+    style = {"color": colour, "lw": 1.6, "marker": ".", "ms": 4, "label": label or None, "zorder": 3}
+    at, band = ((place, free.at), axes.fill_betweenx) if x == along else ((free.at, place), axes.fill_between)
+    axes.plot(*at, path_effects=[Stroke(linewidth=3.0, foreground="white"), Normal()], **style)
+    gid = OF_VALUES if np.any(error > 0) else None
+    band(free.at, place - error, place + error, color=colour, alpha=0.35, lw=0, zorder=2, gid=gid)
     return axes
 
 
@@ -144,14 +135,11 @@ def _labelled(
     lines: "xarray.Dataset | Mapping[str, xarray.Dataset] | None", names: tuple[str, str]
 ) -> "dict[str, xarray.Dataset]":
     """Lines by label; each must run over the two axes of the diagram."""
-    if lines is None:
-        return {}
-    if not isinstance(lines, Mapping):
-        raise reject("lines", repr(lines), "give what sl.critical_line returns, or several of them by label")
     name = getattr(lines, "attrs", {}).get("line")  # a dataset is a mapping too, of its variables
-    given = cast(
-        "dict[str, xarray.Dataset]", dict(lines) if name is None else {_typeset(name.replace("_", " ")): lines}
-    )
+    lines = lines if name is None else cast("Mapping[str, xarray.Dataset]", {_typeset(name.replace("_", " ")): lines})
+    if lines is not None and not isinstance(lines, Mapping):
+        raise reject("lines", repr(lines), "give what sl.critical_line returns, or several of them by label")
+    given = cast("dict[str, xarray.Dataset]", dict(lines or {}))
     for label, line in given.items():
         if set(_line(line)) != set(names):
             runs, over = (" and ".join(part) for part in (_line(line), names))
@@ -184,26 +172,24 @@ def _two(dataset: "xarray.Dataset", x: str | None, y: str | None) -> tuple[str, 
     return across, up
 
 
-def _norm(finite: np.ndarray, limits: tuple[float, float] | None, log: bool) -> Normalize:
-    shown = finite[finite > 0] if log else finite  # others have no colour, and are hatched
+def _norm(shown: np.ndarray, limits: tuple[float, float] | None, log: bool) -> Normalize:
+    """Colours between the limits, or from the least to the largest value."""
     if not len(shown):
         raise reject("log_value", True, "no value is positive; leave it out")
     ends = numbers("limits", [shown.min(), shown.max()] if limits is None else limits)
     if len(ends) != 2 or not ends[0] <= ends[1] or (log and ends[0] <= 0):
         raise reject("limits", limits, "colours go from (low, high), both positive for logarithmic ones")
-    low, high = ends
-    return LogNorm(low, high) if log else Normalize(low, high)
+    return LogNorm(*ends) if log else Normalize(*ends)
 
 
-def _levels(contours: int | Sequence[float] | np.ndarray, finite: np.ndarray, log: bool) -> np.ndarray:
+def _levels(contours: int | Sequence[float] | np.ndarray, shown: np.ndarray, log: bool) -> np.ndarray:
     """Values of the contours: those given, or so many round ones."""
-    finite = finite[finite > 0] if log else finite
     if np.ndim(contours):
         return np.unique(numbers("contours", contours))
     count = whole("contours", contours, least=0, why="it must be a whole number ≥ 0, or a list of values")
     if not count:
         return np.empty(0)
-    low, high = finite.min(), finite.max()
+    low, high = shown.min(), shown.max()
     subs = (1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)
     locator = LogLocator(subs=subs, numticks=count + 2) if log else MaxNLocator(count + 1)
     levels = np.asarray(locator.tick_values(low, high))
@@ -250,30 +236,18 @@ def _triangles(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tupl
 
 
 def _mark(axes: Axes, dataset: "xarray.Dataset", across: Axis, up: Axis) -> None:
-    """Points that did not end well, by their word."""
-    for index, (label, x, y) in enumerate(_unwell(dataset, across.name, up.name)):
-        axes.plot(
-            Axis.of(dataset, across.name).at[x], Axis.of(dataset, up.name).at[y], MARKS[index % len(MARKS)],
-            color="black", ms=5, mew=1.1, ls="none", label=label, zorder=4, clip_on=False,
-        )  # fmt: skip
-
-
-def _unwell(dataset: "xarray.Dataset", x: str, y: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Label and places along both axes of the points of every status but complete."""
+    """Points that did not end well, by their word and the reason that all with this word have in common."""
     if "status" not in dataset:
         return
-    status = dataset["status"].astype(str)
-    reason = dataset["reason"].astype(str) if "reason" in dataset else None
     if "point" not in dataset.dims:
-        flat = {dim: 0 for dim in status.dims if dim not in (x, y)}
-        status = status.isel(flat).transpose(x, y)
-        reason = None if reason is None else reason.isel(flat).transpose(x, y)
-    words = np.asarray(status)
-    for word in dict.fromkeys(words.ravel()):
-        if word in ("complete", ""):
-            continue
-        places = np.nonzero(words == word)
-        said = set() if reason is None else set(np.asarray(reason)[places])
-        common = said.pop() if len(said) == 1 else ""
+        dataset = dataset.assign_coords({axis.name: Axis.of(dataset, axis.name).at for axis in (across, up)})
+    dataset = dataset.assign(reason=dataset.get("reason", dataset["status"]))
+    told = dataset[["status", "reason"]].astype(str).to_dataframe().reset_index()
+    unwell = told[~told["status"].isin(["complete", ""])].groupby("status", sort=False)
+    for mark, (status, points) in zip(cycle(MARKS), unwell, strict=False):
+        word, reasons = str(status), set(points["reason"])
+        common = reasons.pop() if len(reasons) == 1 else ""
         label = common if common.startswith(word) else f"{word}: {common}" if common else word
-        yield textwrap.shorten(label, REASON, placeholder=" …"), places[0], places[-1]
+        label = textwrap.shorten(label, REASON, placeholder=" …")
+        style = {"color": "black", "ms": 5, "mew": 1.1, "ls": "none", "zorder": 4, "clip_on": False}
+        axes.plot(points[across.name], points[up.name], mark, label=label, **style)
