@@ -18,7 +18,6 @@ def explore(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name under which a browser may ask; may be repeated.")
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes that compute, at most.")] = 3,
 ) -> None:
     """Open a local page: choose a problem, drag sliders, and see curves, kernels and runs at once.
 
@@ -27,4 +26,4 @@ def explore(
     from ..explore.serve import explore as serve
 
     with interruptible():
-        serve(host, port, browser=browser, hosts=tuple(allow_host or ()), workers=workers)
+        serve(host, port, browser=browser, hosts=tuple(allow_host or ()))
