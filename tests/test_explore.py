@@ -23,7 +23,7 @@ import sgdlimit as sl
 from sgdlimit import describe
 from sgdlimit.cli.specification import read, solve_specification
 from sgdlimit.explore import texts
-from sgdlimit.explore.fields import FIELDS, Choice, Number, Several, Whole, described, spell
+from sgdlimit.explore.fields import FIELDS, Choice, Number, described, spell
 from sgdlimit.explore.pool import Kind, Pool, Trouble
 from sgdlimit.explore.security import Guard
 from sgdlimit.explore.serve import local
@@ -113,7 +113,7 @@ def test_the_limit_knows_the_batch_through_the_temperature_alone():
         ("seed=4294967296", "seed", "4294967295"),
         ("nothing=1", "nothing", "unknown field"),
         ("tau=1&tau=2", "tau", "twice"),
-        ("loss=" + "x" * 500, "loss", "500 letters"),
+        ("loss=" + "x" * 500, "loss", "logistic"),
         ("labels=linear", "labels", "sign"),
         ("data=mixture", "labels", "classes"),
         ("labels=classes", "data", "mixture"),
@@ -127,7 +127,7 @@ def test_a_wrong_field_is_named_with_its_remedy(query, name, remedy):
 def test_addresses_without_end_are_refused():
     with pytest.raises(sl.InputError, match="address"):
         View.read("tau=1&" * 5000)
-    with pytest.raises((sl.InputError, ValueError)):
+    with pytest.raises(sl.InputError, match="unknown field"):
         View.read("&".join("a=1" for _ in range(400)))
 
 
@@ -146,10 +146,9 @@ def test_the_table_for_the_page_is_complete_and_plain():
         assert f.parse(spell(f.default)) == f.default
         for other, allowed in f.when.items():
             assert set(allowed) <= set(options(other))
-        if isinstance(f, Number):
+        if isinstance(f, Number) and f.slider:
             assert f.least <= f.slider[0] < f.slider[1] <= f.most
             assert f.parse(spell(f.slider[0])) == f.slider[0]
-        assert isinstance(f, Number | Whole | Choice | Several)
 
 
 # --- texts ---
