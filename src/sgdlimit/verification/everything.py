@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from ..algorithms import SGD, SGF
 from ..problem import Linear, Logistic, Normal, Problem, Ridge, Sign, Square
-from .bias import bias
-from .laws import MOMENTS, SAMPLING, distances, universality
+from .laws import MOMENTS, SAMPLING, bias, distances, universality
 from .scaling import Scaling
 from .steps import discretisation, strong_error
 
@@ -97,16 +96,16 @@ def verify(size: VerificationSize = FULL, seed: int = 0, progress: bool | None =
     of_sgd = distances(problem, sgd, dt=SGD_STEP, reference=False, **common)
     panels, bounds, findings = [], [], []
     for side, words in {"theta": "weights (θ at two times, θ*)", "r": "samples (r at two times, r*, z)"}.items():
-        curves = [_named(c, f"SGF, {c.label}") for c in of_flow[side] if c.label in ENTRIES]
-        curves += [_named(c, f"SGD, {c.label}") for c in of_sgd[side] if c.label in ENTRIES]
+        found = [_named(c, f"SGF, {c.label}") for c in of_flow[side] if c.label != SAMPLING]
+        found += [_named(c, f"SGD, {c.label}") for c in of_sgd[side]]
+        curves = [c for c in found if not c.label.endswith(MOMENTS)]
         floor = [c for c in of_flow[side] if c.label == SAMPLING]
         panels.append(Panel(f"Joint law of {words}", "W₂ to the DMFT law", curves + floor))
-        moments = [_named(c, f"SGF, {c.label}") for c in of_flow[side] if c.label.endswith(MOMENTS)]
-        moments += [_named(c, f"SGD, {c.label}") for c in of_sgd[side] if c.label.endswith(MOMENTS)]
+        moments = [c for c in found if c.label.endswith(MOMENTS)]
         bounds.append(Panel(f"Moments of {words}", "W₂ of Gaussian laws", moments))
         falls = "falls" if all(c.falls for c in curves) else "DOES NOT FALL"
         findings.append(f"{words}: W₂ {falls} with d for every law of the entries and for both algorithms;")
-        apart = universality([c for c in of_flow[side] if c.label in ENTRIES])
+        apart = universality([c for c in curves if c.label.startswith("SGF")])
         findings.append(f"    Rademacher and sparse entries differ from Gaussian ones by at most {apart:.1f} errors")
     strong = [
         curve
