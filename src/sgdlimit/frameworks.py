@@ -4,11 +4,10 @@ Frameworks are asked for what they would say about a setting at the same loss, �
 (a nonlinear model, say, for homogenised SGD) says why.
 """
 
-import dataclasses
 import math
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +16,12 @@ from .algorithms import SGD, SGF, Algorithm, GradientFlow, ProportionalSGD
 from .comparison import FALSE_ALARM, Report, compare
 from .errors import InputError
 from .exact import least_squares, online
-from .problem import Linear, Logistic, Normal, Problem, Ridge, Sign, Square, TwoLayer, TwoLayerLabels
+from .figures import paper_problem
+from .problem import Linear, Normal, Problem, Ridge, Square, TwoLayer, TwoLayerLabels
 from .results import Runs, Solution, Variable
 from .simulation import simulate
 from .solver import solve
+from .verification.scaling import Scaling
 
 JUDGED = ("train_error", "test_error")
 T_MAX = 6.0
@@ -29,7 +30,6 @@ BATCH_FRACTION = 0.3
 BATCH_STEP = 0.5
 """Real step of the proportional-batch runs."""
 FULL_BATCH_STEP = 0.02
-GAP_TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 class FrameworkSize(NamedTuple):
@@ -38,20 +38,14 @@ class FrameworkSize(NamedTuple):
     dim: int = 2000
     trials: int = 48
     samples: int = 2**17
-    gap_samples: int = 2**17
-    gap_temperatures: tuple[float, ...] = GAP_TEMPERATURES
+    gap_temperatures: tuple[float, ...] = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
     settings: tuple[str, ...] | None = None
     """Names; None: all."""
 
 
 FULL = FrameworkSize()
 QUICK = FrameworkSize(
-    dim=400,
-    trials=12,
-    samples=8192,
-    gap_samples=2**14,
-    gap_temperatures=(1.0, 2.0),
-    settings=("ridge, many passes, small batches", "logistic, many passes, small batches"),
+    400, 12, 2**13, (1.0, 2.0), tuple(f"{name}, many passes, small batches" for name in ("ridge", "logistic"))
 )
 
 
@@ -107,11 +101,6 @@ def _where_known(runs: Runs, theory: Solution) -> Runs:
     return Runs(variables, {**runs.coords, "time": runs.time[kept]}, runs.about)
 
 
-def _streaming(setting: Experiment) -> Problem:
-    """The same problem with infinite data."""
-    return dataclasses.replace(setting.problem, sample_ratio=math.inf)
-
-
 def _limit(setting: Experiment, algorithm: Algorithm, samples: int, progress: bool | None) -> Solution:
     """DMFT at finite δ, its limit at infinite δ."""
     if setting.problem.infinite_data:
@@ -127,7 +116,9 @@ def _proportional(setting: Experiment, samples: int, progress: bool | None) -> S
 
 
 FRAMEWORKS: dict[str, Callable[[Experiment, int, bool | None], Solution]] = {
-    "online SGD": lambda s, _, p: online(_streaming(s), SGD(s.temperature), t_max=T_MAX, progress=p),
+    "online SGD": lambda s, _, p: online(
+        replace(s.problem, sample_ratio=math.inf), SGD(s.temperature), t_max=T_MAX, progress=p
+    ),
     "proportional batches": _proportional,
     "homogenised SGD": lambda s, _, p: least_squares(s.problem, SGF(s.temperature), t_max=T_MAX, progress=p),
     "gradient flow": lambda s, n, p: _limit(s, GradientFlow(), n, p),
@@ -148,22 +139,19 @@ def settings() -> list[Experiment]:
     ridge = Problem(
         loss=Square(), labels=Linear(), penalty=Ridge(0.1), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.5)
     )
-    logistic = Problem(
-        loss=Logistic(), labels=Sign(), penalty=Ridge(0.01), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.1)
-    )
     network = Problem(
         loss=TwoLayer(_erf), labels=TwoLayerLabels(_erf), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.1),
         init=Normal(0.5), width=2,
     )  # fmt: skip
     small, large = SGD(TEMPERATURE, batch_size=2), ProportionalSGD(BATCH_FRACTION)
     found = []
-    for name, problem in {"ridge": ridge, "logistic": logistic}.items():
+    for name, problem in {"ridge": ridge, "logistic": paper_problem()}.items():
         found += [
-            Experiment(f"{name}, one pass", dataclasses.replace(problem, sample_ratio=math.inf), small),
+            Experiment(f"{name}, one pass", replace(problem, sample_ratio=math.inf), small),
             Experiment(f"{name}, many passes, small batches", problem, small),
             Experiment(f"{name}, many passes, large batches", problem, large, BATCH_STEP),
         ]
-    flow = Experiment("logistic, full batch", logistic, GradientFlow())
+    flow = Experiment("logistic, full batch", paper_problem(), GradientFlow())
     return [*found, flow, Experiment("erf network, many passes, small batches", network, small)]
 
 
@@ -235,11 +223,8 @@ class FrameworkTable:
 
     def gap_power(self) -> float:
         """Exponent of the gap between the laws, fitted where it is larger than three standard errors."""
-        seen = [g for g in self.gaps if g.laws[0] > 3 * g.laws[1]]
-        if len(seen) < 2:
-            return math.nan
-        x, y = np.log([g.temperature for g in seen]), np.log([g.laws[0] for g in seen])
-        return float(np.polyfit(x, y, 1, w=[g.laws[0] / g.laws[1] for g in seen])[0])
+        seen = [(g.temperature, *g.laws) for g in self.gaps if g.laws[0] > 3 * g.laws[1]]
+        return Scaling("gap", "τ", *np.reshape(seen, (-1, 3)).T).power.exponent
 
 
 def table(size: FrameworkSize = FULL, seed: int = 0, progress: bool | None = None) -> FrameworkTable:
@@ -276,7 +261,7 @@ def gap(problem: Problem, temperature: float, size: FrameworkSize, seed: int = 0
     """Training error of SGD minus that of SGF, averaged over time, between the laws and between runs."""
     times, curves, finite = np.linspace(0.5, T_MAX, 12), [], []
     for algorithm in (SGD(temperature, batch_size=2), SGF(temperature)):
-        law = solve(problem, algorithm, times=np.concatenate([[0.0], times]), dt=0.1, samples=size.gap_samples,
+        law = solve(problem, algorithm, times=np.concatenate([[0.0], times]), dt=0.1, samples=size.samples,
                     seed=seed, progress=progress)  # fmt: skip
         copies = law.copies("train_error")
         assert copies is not None
