@@ -45,7 +45,7 @@ class FrameworkSize(NamedTuple):
 
 FULL = FrameworkSize()
 QUICK = FrameworkSize(
-    400, 12, 2**13, (1.0, 2.0), tuple(f"{name}, many passes, small batches" for name in ("ridge", "logistic"))
+    400, 12, 2**14, (1.0, 2.0), tuple(f"{name}, many passes, small batches" for name in ("ridge", "logistic"))
 )
 
 

@@ -143,8 +143,8 @@ def bias(
     law = solve(problem, algorithm, t_max=t_max, dt=dt, samples=samples, seed=seed, progress=progress)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in OBSERVED}
     for dim, count in zip(dims, trials, strict=True):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnreliableWarning)  # what few coordinates change is what is asked about
+        # what few coordinates change is what is asked about
+        with warnings.catch_warnings(action="ignore", category=UnreliableWarning):
             size = {"dim": dim, "trials": count, "times": [t_max]}
             runs = simulate(problem, algorithm, **size, seed=seed + dim, progress=progress)
         for name in OBSERVED:

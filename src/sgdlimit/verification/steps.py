@@ -131,8 +131,8 @@ def discretisation(
     rows: dict[str, list[np.ndarray]] = {"W₂ of the weights": [], "training loss": []}
     for gamma in gammas:
         plain = options | {"dt": gamma, "extrapolate": False}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnreliableWarning)  # the error of large steps is what is asked about
+        # the error of large steps is what is asked about
+        with warnings.catch_warnings(action="ignore", category=UnreliableWarning):
             found = [solve(problem, algorithm, last, seed=seed + i, **plain) for i in range(replicates)]
         zero = np.zeros(len(times) + problem.k)
         pairs = list(zip(found, exact, strict=True))
