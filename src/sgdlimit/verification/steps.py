@@ -126,8 +126,8 @@ def discretisation(
         grid = np.linspace(0.0, last, 2 * round(last / min(gammas)) + 1)
         exact = [least_squares(problem, algorithm, times=grid, kernels=True)] * replicates
     else:
-        fine = options | {"dt": min(gammas)}
-        exact = [solve(problem, algorithm, last, seed=1000 + seed + i, **fine) for i in range(replicates)]
+        seeds = range(1000 + seed, 1000 + seed + replicates)
+        exact = [solve(problem, algorithm, last, dt=min(gammas), seed=one, **options) for one in seeds]
     rows: dict[str, list[np.ndarray]] = {"W₂ of the weights": [], "training loss": []}
     for gamma in gammas:
         plain = options | {"dt": gamma, "extrapolate": False}
