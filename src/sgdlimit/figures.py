@@ -80,7 +80,7 @@ def paper_problem() -> Problem:
     )
 
 
-def paper_figure(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> PaperFigure:
+def paper_figure(size: Size = FULL, seed: int = 0) -> PaperFigure:
     """`fig:simulation_logistic`: SGD at several temperatures against the laws of SGD and of SGF; SGF runs as well."""
     problem = paper_problem()
     times = T_MAX * np.linspace(0.0, 1.0, POINTS) ** 1.5  # denser where the curves are steep
@@ -88,8 +88,8 @@ def paper_figure(size: Size = FULL, seed: int = 0, progress: bool | None = None)
     for index, tau in enumerate(size.temperatures):
         # A stream of its own for everything that is drawn.
         seeds = [4 * (seed * len(TEMPERATURES) + index) + k for k in range(4)]
-        theory = {"times": times, "dt": size.dt, "samples": size.samples, "progress": progress}
-        finite = {"times": times, "dim": size.dim, "trials": size.trials, "progress": progress}
+        theory = {"times": times, "dt": size.dt, "samples": size.samples}
+        finite = {"times": times, "dim": size.dim, "trials": size.trials}
         sgd, sgf = SGD(tau, batch_size=BATCH_SIZE), SGF(tau)
         runs = simulate(problem, sgd, seed=seeds[0], **finite)
         flow_runs = simulate(problem, sgf, seed=seeds[1], dt=FLOW_STEP, **finite)

@@ -101,29 +101,27 @@ def _where_known(runs: Runs, theory: Solution) -> Runs:
     return Runs(variables, {**runs.coords, "time": runs.time[kept]}, runs.about)
 
 
-def _limit(setting: Experiment, algorithm: Algorithm, samples: int, progress: bool | None) -> Solution:
+def _limit(setting: Experiment, algorithm: Algorithm, samples: int) -> Solution:
     """DMFT at finite δ, its limit at infinite δ."""
     if setting.problem.infinite_data:
-        return online(setting.problem, algorithm, t_max=T_MAX, progress=progress)
-    return solve(setting.problem, algorithm, t_max=T_MAX, dt=0.05, samples=samples, seed=1, progress=progress)
+        return online(setting.problem, algorithm, t_max=T_MAX)
+    return solve(setting.problem, algorithm, t_max=T_MAX, dt=0.05, samples=samples, seed=1)
 
 
-def _proportional(setting: Experiment, samples: int, progress: bool | None) -> Solution:
+def _proportional(setting: Experiment, samples: int) -> Solution:
     """The batch is a fraction b of the data; for small batches, the step that gives it the right temperature."""
     step = setting.update
     algorithm = ProportionalSGD(1.0 if setting.temperature == 0 else BATCH_FRACTION)
-    return solve(setting.problem, algorithm, T_MAX + step, dt=step, samples=samples, seed=1, progress=progress)
+    return solve(setting.problem, algorithm, T_MAX + step, dt=step, samples=samples, seed=1)
 
 
-FRAMEWORKS: dict[str, Callable[[Experiment, int, bool | None], Solution]] = {
-    "online SGD": lambda s, _, p: online(
-        replace(s.problem, sample_ratio=math.inf), SGD(s.temperature), t_max=T_MAX, progress=p
-    ),
+FRAMEWORKS: dict[str, Callable[[Experiment, int], Solution]] = {
+    "online SGD": lambda s, _: online(replace(s.problem, sample_ratio=math.inf), SGD(s.temperature), t_max=T_MAX),
     "proportional batches": _proportional,
-    "homogenised SGD": lambda s, _, p: least_squares(s.problem, SGF(s.temperature), t_max=T_MAX, progress=p),
-    "gradient flow": lambda s, n, p: _limit(s, GradientFlow(), n, p),
-    "SGF (the paper)": lambda s, n, p: _limit(s, SGF(s.temperature), n, p),
-    "SGD": lambda s, n, p: _limit(s, SGD(s.temperature), n, p),
+    "homogenised SGD": lambda s, _: least_squares(s.problem, SGF(s.temperature), t_max=T_MAX),
+    "gradient flow": lambda s, n: _limit(s, GradientFlow(), n),
+    "SGF (the paper)": lambda s, n: _limit(s, SGF(s.temperature), n),
+    "SGD": lambda s, n: _limit(s, SGD(s.temperature), n),
 }
 """By the names of the table's columns."""
 
@@ -227,25 +225,25 @@ class FrameworkTable:
         return Scaling("gap", "τ", *np.reshape(seen, (-1, 3)).T).power.exponent
 
 
-def table(size: FrameworkSize = FULL, seed: int = 0, progress: bool | None = None) -> FrameworkTable:
+def table(size: FrameworkSize = FULL, seed: int = 0) -> FrameworkTable:
     """Run every setting, ask every framework, and measure the gap between SGF and SGD."""
     found = [s for s in settings() if size.settings is None or s.name in size.settings]
     runs, cells = [], []
     for index, setting in enumerate(found):
         done = simulate(setting.problem, setting.algorithm, dim=size.dim, trials=size.trials, times=setting.times,
-                        seed=100 * seed + index, progress=progress, dt=setting.step)  # fmt: skip
+                        seed=100 * seed + index, dt=setting.step)  # fmt: skip
         runs.append(done)
         row = {}
         for name, predict in FRAMEWORKS.items():
             try:
-                theory = predict(setting, size.samples, progress)
+                theory = predict(setting, size.samples)
             except InputError as error:
                 row[name] = Cell(None, None, _short(error))
                 continue
             row[name] = Cell(theory, compare(theory, _where_known(done, theory), JUDGED), "")
         cells.append(row)
     logistic = next(s.problem for s in found if s.name.startswith("logistic, many"))
-    gaps = [gap(logistic, tau, size, seed, progress) for tau in size.gap_temperatures]
+    gaps = [gap(logistic, tau, size, seed) for tau in size.gap_temperatures]
     return FrameworkTable(found, runs, cells, gaps)
 
 
@@ -257,17 +255,16 @@ def _short(error: InputError) -> str:
     return "needs stored data" if "sample_ratio" in text or "stored" in text else text.split(";")[0]
 
 
-def gap(problem: Problem, temperature: float, size: FrameworkSize, seed: int = 0, progress: bool | None = None) -> Gap:
+def gap(problem: Problem, temperature: float, size: FrameworkSize, seed: int = 0) -> Gap:
     """Training error of SGD minus that of SGF, averaged over time, between the laws and between runs."""
     times, curves, finite = np.linspace(0.5, T_MAX, 12), [], []
     for algorithm in (SGD(temperature, batch_size=2), SGF(temperature)):
-        law = solve(problem, algorithm, times=np.concatenate([[0.0], times]), dt=0.1, samples=size.samples,
-                    seed=seed, progress=progress)  # fmt: skip
+        law = solve(problem, algorithm, times=[0.0, *times], dt=0.1, samples=size.samples, seed=seed)
         copies = law.copies("train_error")
         assert copies is not None
         curves.append(copies[:, 1:].mean(axis=1))
-        runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, progress=progress,
-                        dt=None if algorithm.rows is not None else 0.02)  # fmt: skip
+        own = {"dt": 0.02} if algorithm.rows is None else {}
+        runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, **own)
         finite.append(np.asarray(runs["train_error"]).mean(axis=1))
     return Gap(temperature, _difference(*curves), _difference(*finite))
 

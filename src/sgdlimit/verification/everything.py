@@ -88,10 +88,10 @@ def ridge() -> Problem:
     return Problem(loss=Square(), labels=Linear(), penalty=Ridge(0.1), sample_ratio=1.0, teacher=Normal(1.0))
 
 
-def verify(size: VerificationSize = FULL, seed: int = 0, progress: bool | None = None) -> Verification:
+def verify(size: VerificationSize = FULL, seed: int = 0) -> Verification:
     """The theorem for SGF and its counterpart for SGD, universality, both discretisation lemmas, and finite-d bias."""
     problem, flow, sgd = logistic(), SGF(TEMPERATURE), SGD(TEMPERATURE, batch_size=2)
-    common = {"dims": size.dims, "trials": size.trials, "times": TIMES, "seed": seed, "progress": progress}
+    common = {"dims": size.dims, "trials": size.trials, "times": TIMES, "seed": seed}
     of_flow = distances(problem, flow, dt=FLOW_STEP, entries=ENTRIES, **common)
     of_sgd = distances(problem, sgd, dt=SGD_STEP, reference=False, **common)
     panels, bounds, findings = [], [], []
@@ -115,13 +115,11 @@ def verify(size: VerificationSize = FULL, seed: int = 0, progress: bool | None =
     panels += [*bounds, Panel("Strong error of Euler–Maruyama", "E sup |difference|² per row", strong)]
     discrete = []
     for name, example in {"ridge": ridge(), "logistic": problem}.items():
-        found = discretisation(example, TEMPERATURE, gammas=size.gammas, seed=seed, progress=progress)
+        found = discretisation(example, TEMPERATURE, gammas=size.gammas, seed=seed)
         discrete += [_named(c, f"{c.label}, {name}") for c in found]
     panels.append(Panel("Discrete against continuous DMFT", "difference", discrete))
-    small = bias(
-        logistic(2.0), SGD(1.0, batch_size=2), dims=size.bias_dims, trials=size.bias_trials, t_max=2.0, seed=seed,
-        progress=progress,
-    )  # fmt: skip
+    sizes = {"dims": size.bias_dims, "trials": size.bias_trials}
+    small = bias(logistic(2.0), SGD(1.0, batch_size=2), **sizes, t_max=2.0, seed=seed)
     panels.append(Panel("Bias of finite d (SGD)", "relative difference", small))
     return Verification(panels, findings)
 

@@ -73,7 +73,6 @@ def distances(
     samples: int = 2**17,
     reference: bool = True,
     seed: int = 0,
-    progress: bool | None = None,
 ) -> dict[str, list[Scaling]]:
     """W₂ between the finite-size law and the DMFT law against d, for the weights ("theta") and the samples ("r").
 
@@ -83,10 +82,7 @@ def distances(
     systems correspond (`lem:dmft_sgf_discrete`), but for the penalty, which the theory takes at the end of a step.
     `trials[i]` runs at `dims[i]`. "… moments" is the part of W₂ that shows in means and covariances.
     """
-    law = solve(
-        problem, algorithm, t_max=max(times), dt=dt, snapshots=list(times), samples=samples, seed=seed,
-        progress=progress,
-    )  # fmt: skip
+    law = solve(problem, algorithm, t_max=max(times), dt=dt, snapshots=list(times), samples=samples, seed=seed)
     rng = np.random.default_rng(seed)
     draws = {side: points(law, side) for side in ("theta", "r")}
     moments = {side: (np.mean(rows, axis=0), np.cov(rows.T)) for side, rows in draws.items()}
@@ -101,7 +97,7 @@ def distances(
         for k, kind in enumerate(entries):
             runs = simulate(
                 problem, algorithm, dim=dim, trials=count, times=list(times), snapshots=list(times), entries=kind,
-                test_samples=1, seed=seed + 1 + k, progress=progress, dt=dt if algorithm.rows is None else None,
+                test_samples=1, seed=seed + 1 + k, dt=dt if algorithm.rows is None else None,
             )  # fmt: skip
             for side in draws:
                 clouds = [points(runs, side, trial) for trial in range(count)]
@@ -137,16 +133,15 @@ def bias(
     dt: float = 0.1,
     samples: int = 2**18,
     seed: int = 0,
-    progress: bool | None = None,
 ) -> list[Scaling]:
     """|mean over runs − limit| at t_max against d, relative to the limit; with the errors of runs and theory."""
-    law = solve(problem, algorithm, t_max=t_max, dt=dt, samples=samples, seed=seed, progress=progress)
+    law = solve(problem, algorithm, t_max=t_max, dt=dt, samples=samples, seed=seed)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in OBSERVED}
     for dim, count in zip(dims, trials, strict=True):
         # what few coordinates change is what is asked about
         with warnings.catch_warnings(action="ignore", category=UnreliableWarning):
             size = {"dim": dim, "trials": count, "times": [t_max]}
-            runs = simulate(problem, algorithm, **size, seed=seed + dim, progress=progress)
+            runs = simulate(problem, algorithm, **size, seed=seed + dim)
         for name in OBSERVED:
             value, error = (float(v.ravel()[-1]) for v in law.curve(name))
             mean, spread = (float(v.ravel()[-1]) for v in runs.curve(name))

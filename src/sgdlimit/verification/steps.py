@@ -112,7 +112,6 @@ def discretisation(
     samples: int = 2**16,
     replicates: int = 4,
     seed: int = 0,
-    progress: bool | None = None,
 ) -> list[Scaling]:
     """`lem:dmft_discrete`: the system with step γ against the continuous one, for SGF, width 1 and a linear penalty.
 
@@ -121,7 +120,7 @@ def discretisation(
     smallest γ. The errors come from independent solutions.
     """
     algorithm, last = SGF(temperature), max(times)
-    options: dict[str, Any] = {"samples": samples, "kernels": True, "progress": progress}
+    options: dict[str, Any] = {"samples": samples, "kernels": True}
     if covers(problem, algorithm):
         grid = np.linspace(0.0, last, 2 * round(last / min(gammas)) + 1)
         exact = [least_squares(problem, algorithm, times=grid, kernels=True)] * replicates
