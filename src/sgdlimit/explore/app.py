@@ -91,11 +91,7 @@ async def _drawing_library(_: Request) -> Response:
 async def _refused(_: Request, error: Exception) -> Response:
     """A request that is wrong, or has no answer, in words for the page."""
     trouble = error if isinstance(error, Trouble) else Trouble("invalid", str(error))
-    return JSONResponse(_words(trouble), STATUS[trouble.word], FRESH)
-
-
-def _words(trouble: Trouble) -> dict[str, str]:
-    return {"error": trouble.word, "message": trouble.message}
+    return JSONResponse(trouble.words, STATUS[trouble.word], FRESH)
 
 
 def _view(request: Request) -> View:
@@ -114,7 +110,7 @@ async def _lines(pool: Pool, work: Computation) -> AsyncIterator[bytes]:
         async for part in pool.follow(work):
             yield part + b"\n"
     except Trouble as trouble:
-        yield json.dumps(_words(trouble)).encode() + b"\n"
+        yield json.dumps(trouble.words).encode() + b"\n"
 
 
 async def _finished(request: Request, pool: Pool, work: Computation) -> None:

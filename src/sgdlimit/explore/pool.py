@@ -45,7 +45,7 @@ class Trouble(Exception):
 
     def __init__(self, word: str, message: str) -> None:
         super().__init__(message)
-        self.word, self.message = word, message
+        self.word, self.words = word, {"error": word, "message": message}
 
 
 class Computation:

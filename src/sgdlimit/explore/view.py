@@ -24,6 +24,12 @@ LABELS: dict[str, Words] = {
     "classes": {"name": "ByClass"},
 }
 """Those whose name in the library is another one."""
+ALGORITHMS = {
+    "sgd": "SGD", "shuffled": "ShuffledSGD", "sgf": "SGF", "gradient_flow": "GradientFlow",
+    "proportional": "ProportionalSGD", "persistent": "PersistentSGD",
+}  # fmt: skip
+ARGUMENTS = {"tau": "temperature", "batch": "batch_size"} | {n: n for n in ("batch_fraction", "correlation_time")}
+"""Of algorithms, by the fields that hold them."""
 
 
 @final
@@ -117,15 +123,8 @@ class View:
     @property
     def algorithm(self) -> Words:
         """As in the table [algorithm] of a TOML file."""
-        v = self.values
-        batches = {"temperature": v["tau"], "batch_size": v["batch"]}
-        fraction = {"batch_fraction": v["batch_fraction"]}
-        return {
-            "sgd": {"name": "SGD", **batches}, "shuffled": {"name": "ShuffledSGD", **batches},
-            "sgf": {"name": "SGF", "temperature": v["tau"]}, "gradient_flow": {"name": "GradientFlow"},
-            "proportional": {"name": "ProportionalSGD", **fraction},
-            "persistent": {"name": "PersistentSGD", **fraction, "correlation_time": v["correlation_time"]},
-        }[v["algorithm"]]  # fmt: skip
+        taken = {word: self[name] for name, word in ARGUMENTS.items() if matters(name, self.values)}
+        return {"name": ALGORITHMS[self["algorithm"]]} | taken
 
     @property
     def theory_options(self) -> Words:
