@@ -140,10 +140,7 @@ class Pool:
     """Processes and what they have to do. Lives in one event loop."""
 
     def __init__(
-        self,
-        module: str = "sgdlimit.explore.work",
-        kinds: Mapping[str, Kind] = KINDS,
-        most_open: int = MOST_OPEN,
+        self, module: str = "sgdlimit.explore.work", kinds: Mapping[str, Kind] = KINDS, most_open: int = MOST_OPEN
     ) -> None:
         self._kinds, self._most_open = kinds, most_open
         self._workers = {kind.process: _Worker(module) for kind in kinds.values()}

@@ -37,8 +37,6 @@ BINS = 48
 EVERY = 0.15
 """Seconds between two messages of a run."""
 SHOWN = tuple(name for name, entry in TABLE.items() if entry.comparable)
-
-
 Tell = Callable[..., None]
 """Takes JSON for the page, or, with a name, the content of a file to download; from any thread."""
 
@@ -76,7 +74,6 @@ def kernels(query: str, tell: Tell) -> None:
 def runs(query: str, tell: Tell) -> None:
     """Runs at finite size, record by record as they come; at the end the density of the weights and the files."""
     view = View.read(query)
-    view.check_runs()
     problem, algorithm = problem_from_words(view.problem), algorithm_from_words(view.algorithm)
     records: list[Words] = []
     sent = clock.monotonic()
