@@ -263,8 +263,8 @@ def gap(problem: Problem, temperature: float, size: FrameworkSize, seed: int = 0
         copies = law.copies("train_error")
         assert copies is not None
         curves.append(copies[:, 1:].mean(axis=1))
-        own = {"dt": 0.02} if algorithm.rows is None else {}
-        runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, **own)
+        dt = 0.02 if algorithm.rows is None else None
+        runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, dt=dt)
         finite.append(np.asarray(runs["train_error"]).mean(axis=1))
     return Gap(temperature, _difference(*curves), _difference(*finite))
 

@@ -118,8 +118,8 @@ def verify(size: VerificationSize = FULL, seed: int = 0) -> Verification:
         found = discretisation(example, TEMPERATURE, gammas=size.gammas, seed=seed)
         discrete += [_named(c, f"{c.label}, {name}") for c in found]
     panels.append(Panel("Discrete against continuous DMFT", "difference", discrete))
-    sizes = {"dims": size.bias_dims, "trials": size.bias_trials}
-    small = bias(logistic(2.0), SGD(1.0, batch_size=2), **sizes, t_max=2.0, seed=seed)
+    dims, trials = size.bias_dims, size.bias_trials
+    small = bias(logistic(2.0), SGD(1.0, batch_size=2), dims=dims, trials=trials, t_max=2.0, seed=seed)
     panels.append(Panel("Bias of finite d (SGD)", "relative difference", small))
     return Verification(panels, findings)
 
