@@ -59,9 +59,7 @@ def updates(address, count=30, seed=0):
     rng = random.Random(seed)
     found = []
     for i in range(count + 3):
-        query = (
-            f"delta={rng.uniform(0.5, 5):.4f}&tau={rng.uniform(0.1, 1.5):.4f}&lam={rng.uniform(0, 1):.4f}&client=bench"
-        )
+        query = f"delta={rng.uniform(0.5, 5):.4f}&tau={rng.uniform(0.1, 1.5):.4f}&lam={rng.uniform(0, 1):.4f}"
         begun = time.perf_counter()
         fetch(f"{address}api/curves?{query}")
         if i >= 3:
@@ -93,8 +91,7 @@ async def clients(netloc, path, count):
     """`count` pages that all ask for other curves at the same moment: status and seconds of each."""
     rng = random.Random(1)
     questions = [
-        f"{path}api/curves?delta={rng.uniform(0.5, 5):.4f}&tau={rng.uniform(0.1, 1.5):.4f}&client=c{i}"
-        for i in range(count)
+        f"{path}api/curves?delta={rng.uniform(0.5, 5):.4f}&tau={rng.uniform(0.1, 1.5):.4f}" for i in range(count)
     ]
     return await asyncio.gather(*(raw(netloc, get(netloc, question)) for question in questions))
 

@@ -17,16 +17,16 @@ def test_temperature_of_proportional_batches():
 def test_frameworks_say_what_they_cannot_do():
     by_name = {s.name: s for s in settings()}
     with pytest.raises(sl.InputError):
-        FRAMEWORKS["homogenised SGD"](by_name["logistic, many passes, small batches"], 1024, False)
+        FRAMEWORKS["homogenised SGD"](by_name["logistic, many passes, small batches"], 1024)
     with pytest.raises(sl.InputError):
-        FRAMEWORKS["proportional batches"](by_name["ridge, one pass"], 1024, False)
+        FRAMEWORKS["proportional batches"](by_name["ridge, one pass"], 1024)
 
 
 def test_ridge_frameworks_coincide_where_they_should():
     """With infinite data homogenised SGD is online SGD."""
     problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), noise=sl.Normal(0.3))
     setting = Experiment("ridge", problem, sl.SGD(0.5))
-    volterra, online = (FRAMEWORKS[name](setting, 1024, False) for name in ("homogenised SGD", "online SGD"))
+    volterra, online = (FRAMEWORKS[name](setting, 1024) for name in ("homogenised SGD", "online SGD"))
     assert sl.compare(volterra, online, ["test_error"])["test_error"].relative < 1e-5
 
 

@@ -501,13 +501,10 @@ def test_command_line_refuses_wrong_tables(example, tmp_path, old, new, words):
         assert word in done.stderr
 
 
-def test_command_line_takes_designs_and_tells_of_failures(example, tmp_path):
+def test_command_line_takes_points_and_tells_of_failures(example, tmp_path):
     text = example.read_text().split("[sweep]")[0]
-    design = (
-        '[sweep]\nkind = "least_squares"\nkeep = "final"\n[sweep.design]\nname = "sobol"\ncount = 4\n'
-        '[sweep.design.ranges]\nsample_ratio = [0.5, 8.0, "log"]\ntemperature = [0.1, 1.0]\n'
-    )
-    example.write_text(text + design)
+    two = "".join(f"[[sweep.points]]\nsample_ratio = {delta}\ntemperature = 0.1\n" for delta in (0.5, 8.0))
+    example.write_text(text + '[sweep]\nkind = "least_squares"\nkeep = "final"\n' + two)
     assert run("sweep", example, "-o", tmp_path / "d.nc").exit_code == 0
     found = xarray.load_dataset(tmp_path / "d.nc", group="least_squares", engine="h5netcdf")
     assert found["test_error"].dims == ("point",)

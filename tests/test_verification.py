@@ -5,8 +5,7 @@ import pytest
 
 from sgdlimit.verification import FULL, Scaling, bias, discretisation, distances, strong_error, verify
 from sgdlimit.verification.everything import logistic, ridge
-from sgdlimit.verification.laws import SAMPLING, universality
-from sgdlimit.verification.transport import between_moments, between_points
+from sgdlimit.verification.laws import SAMPLING, between_moments, between_points, universality
 
 
 def test_distance_between_points():

@@ -44,11 +44,6 @@ class Row(NamedTuple):
     law: str
     report: Report
 
-    @property
-    def agrees(self) -> bool:
-        """Whether the test over all curves together finds no difference."""
-        return self.report.agrees(false_alarm=FALSE_ALARM)
-
 
 class PaperFigure(NamedTuple):
     """Runs and laws, one a temperature, and the table of agreement."""
@@ -67,9 +62,8 @@ class PaperFigure(NamedTuple):
         lines = [head, under]
         for row in self.rows:
             errors = " ".join(f"{a.largest:7.2f} {a.sigma:8.2f}" for a in (row.report[n] for n in COMPARED[:2]))
-            verdict = row.report.verdict
             place = f"{row.temperature:>5g}  {row.runs:<5} {row.law:<5}"
-            lines.append(f"{place} {errors} {row.report.p_value:>12.4f}  {verdict}")
+            lines.append(f"{place} {errors} {row.report.p_value:>12.4f}  {row.report.verdict}")
         about = self.runs[0].about["options"]
         note = (
             f"Logistic regression, δ = 2, λ = 0.01; d = {about['dim']}, {about['trials']} trials; {POINTS} times up to "
@@ -82,16 +76,11 @@ class PaperFigure(NamedTuple):
 def paper_problem() -> Problem:
     """Logistic regression with a noisy linear teacher (`sec:numerical`)."""
     return Problem(
-        loss=Logistic(),
-        labels=Sign(),
-        penalty=Ridge(0.01),
-        sample_ratio=2.0,
-        teacher=Normal(1.0),
-        noise=Normal(0.1),
+        loss=Logistic(), labels=Sign(), penalty=Ridge(0.01), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.1)
     )
 
 
-def paper_figure(size: Size = FULL, seed: int = 0, progress: bool | None = None) -> PaperFigure:
+def paper_figure(size: Size = FULL, seed: int = 0) -> PaperFigure:
     """`fig:simulation_logistic`: SGD at several temperatures against the laws of SGD and of SGF; SGF runs as well."""
     problem = paper_problem()
     times = T_MAX * np.linspace(0.0, 1.0, POINTS) ** 1.5  # denser where the curves are steep
@@ -100,12 +89,12 @@ def paper_figure(size: Size = FULL, seed: int = 0, progress: bool | None = None)
         # A stream of its own for everything that is drawn.
         seeds = [4 * (seed * len(TEMPERATURES) + index) + k for k in range(4)]
         theory = {"times": times, "dt": size.dt, "samples": size.samples}
-        finite = {"dim": size.dim, "trials": size.trials, "times": times}
+        finite = {"times": times, "dim": size.dim, "trials": size.trials}
         sgd, sgf = SGD(tau, batch_size=BATCH_SIZE), SGF(tau)
-        runs = simulate(problem, sgd, seed=seeds[0], progress=progress, **finite)
-        flow_runs = simulate(problem, sgf, dt=FLOW_STEP, seed=seeds[1], progress=progress, **finite)
-        law = solve(problem, sgd, seed=seeds[2], progress=progress, **theory)
-        flow = solve(problem, sgf, seed=seeds[3], progress=progress, **theory)
+        runs = simulate(problem, sgd, seed=seeds[0], **finite)
+        flow_runs = simulate(problem, sgf, seed=seeds[1], dt=FLOW_STEP, **finite)
+        law = solve(problem, sgd, seed=seeds[2], **theory)
+        flow = solve(problem, sgf, seed=seeds[3], **theory)
         figure.runs.append(runs)
         figure.laws.append(law)
         figure.flows.append(flow)

@@ -4,11 +4,10 @@ Frameworks are asked for what they would say about a setting at the same loss, �
 (a nonlinear model, say, for homogenised SGD) says why.
 """
 
-import dataclasses
 import math
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +16,12 @@ from .algorithms import SGD, SGF, Algorithm, GradientFlow, ProportionalSGD
 from .comparison import FALSE_ALARM, Report, compare
 from .errors import InputError
 from .exact import least_squares, online
-from .problem import Linear, Logistic, Normal, Problem, Ridge, Sign, Square, TwoLayer, TwoLayerLabels
+from .figures import paper_problem
+from .problem import Linear, Normal, Problem, Ridge, Square, TwoLayer, TwoLayerLabels
 from .results import Runs, Solution, Variable
 from .simulation import simulate
 from .solver import solve
+from .verification.scaling import Scaling
 
 JUDGED = ("train_error", "test_error")
 T_MAX = 6.0
@@ -29,7 +30,6 @@ BATCH_FRACTION = 0.3
 BATCH_STEP = 0.5
 """Real step of the proportional-batch runs."""
 FULL_BATCH_STEP = 0.02
-GAP_TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 class FrameworkSize(NamedTuple):
@@ -38,20 +38,14 @@ class FrameworkSize(NamedTuple):
     dim: int = 2000
     trials: int = 48
     samples: int = 2**17
-    gap_samples: int = 2**17
-    gap_temperatures: tuple[float, ...] = GAP_TEMPERATURES
+    gap_temperatures: tuple[float, ...] = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
     settings: tuple[str, ...] | None = None
     """Names; None: all."""
 
 
 FULL = FrameworkSize()
 QUICK = FrameworkSize(
-    dim=400,
-    trials=12,
-    samples=8192,
-    gap_samples=2**14,
-    gap_temperatures=(1.0, 2.0),
-    settings=("ridge, many passes, small batches", "logistic, many passes, small batches"),
+    400, 12, 2**14, (1.0, 2.0), tuple(f"{name}, many passes, small batches" for name in ("ridge", "logistic"))
 )
 
 
@@ -107,32 +101,27 @@ def _where_known(runs: Runs, theory: Solution) -> Runs:
     return Runs(variables, {**runs.coords, "time": runs.time[kept]}, runs.about)
 
 
-def _streaming(setting: Experiment) -> Problem:
-    """The same problem with infinite data."""
-    return dataclasses.replace(setting.problem, sample_ratio=math.inf)
-
-
-def _limit(setting: Experiment, algorithm: Algorithm, samples: int, progress: bool | None) -> Solution:
+def _limit(setting: Experiment, algorithm: Algorithm, samples: int) -> Solution:
     """DMFT at finite δ, its limit at infinite δ."""
     if setting.problem.infinite_data:
-        return online(setting.problem, algorithm, t_max=T_MAX, progress=progress)
-    return solve(setting.problem, algorithm, t_max=T_MAX, dt=0.05, samples=samples, seed=1, progress=progress)
+        return online(setting.problem, algorithm, t_max=T_MAX)
+    return solve(setting.problem, algorithm, t_max=T_MAX, dt=0.05, samples=samples, seed=1)
 
 
-def _proportional(setting: Experiment, samples: int, progress: bool | None) -> Solution:
+def _proportional(setting: Experiment, samples: int) -> Solution:
     """The batch is a fraction b of the data; for small batches, the step that gives it the right temperature."""
     step = setting.update
     algorithm = ProportionalSGD(1.0 if setting.temperature == 0 else BATCH_FRACTION)
-    return solve(setting.problem, algorithm, T_MAX + step, dt=step, samples=samples, seed=1, progress=progress)
+    return solve(setting.problem, algorithm, T_MAX + step, dt=step, samples=samples, seed=1)
 
 
-FRAMEWORKS: dict[str, Callable[[Experiment, int, bool | None], Solution]] = {
-    "online SGD": lambda s, _, p: online(_streaming(s), SGD(s.temperature), t_max=T_MAX, progress=p),
+FRAMEWORKS: dict[str, Callable[[Experiment, int], Solution]] = {
+    "online SGD": lambda s, _: online(replace(s.problem, sample_ratio=math.inf), SGD(s.temperature), t_max=T_MAX),
     "proportional batches": _proportional,
-    "homogenised SGD": lambda s, _, p: least_squares(s.problem, SGF(s.temperature), t_max=T_MAX, progress=p),
-    "gradient flow": lambda s, n, p: _limit(s, GradientFlow(), n, p),
-    "SGF (the paper)": lambda s, n, p: _limit(s, SGF(s.temperature), n, p),
-    "SGD": lambda s, n, p: _limit(s, SGD(s.temperature), n, p),
+    "homogenised SGD": lambda s, _: least_squares(s.problem, SGF(s.temperature), t_max=T_MAX),
+    "gradient flow": lambda s, n: _limit(s, GradientFlow(), n),
+    "SGF (the paper)": lambda s, n: _limit(s, SGF(s.temperature), n),
+    "SGD": lambda s, n: _limit(s, SGD(s.temperature), n),
 }
 """By the names of the table's columns."""
 
@@ -148,22 +137,19 @@ def settings() -> list[Experiment]:
     ridge = Problem(
         loss=Square(), labels=Linear(), penalty=Ridge(0.1), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.5)
     )
-    logistic = Problem(
-        loss=Logistic(), labels=Sign(), penalty=Ridge(0.01), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.1)
-    )
     network = Problem(
         loss=TwoLayer(_erf), labels=TwoLayerLabels(_erf), sample_ratio=2.0, teacher=Normal(1.0), noise=Normal(0.1),
         init=Normal(0.5), width=2,
     )  # fmt: skip
     small, large = SGD(TEMPERATURE, batch_size=2), ProportionalSGD(BATCH_FRACTION)
     found = []
-    for name, problem in {"ridge": ridge, "logistic": logistic}.items():
+    for name, problem in {"ridge": ridge, "logistic": paper_problem()}.items():
         found += [
-            Experiment(f"{name}, one pass", dataclasses.replace(problem, sample_ratio=math.inf), small),
+            Experiment(f"{name}, one pass", replace(problem, sample_ratio=math.inf), small),
             Experiment(f"{name}, many passes, small batches", problem, small),
             Experiment(f"{name}, many passes, large batches", problem, large, BATCH_STEP),
         ]
-    flow = Experiment("logistic, full batch", logistic, GradientFlow())
+    flow = Experiment("logistic, full batch", paper_problem(), GradientFlow())
     return [*found, flow, Experiment("erf network, many passes, small batches", network, small)]
 
 
@@ -235,32 +221,29 @@ class FrameworkTable:
 
     def gap_power(self) -> float:
         """Exponent of the gap between the laws, fitted where it is larger than three standard errors."""
-        seen = [g for g in self.gaps if g.laws[0] > 3 * g.laws[1]]
-        if len(seen) < 2:
-            return math.nan
-        x, y = np.log([g.temperature for g in seen]), np.log([g.laws[0] for g in seen])
-        return float(np.polyfit(x, y, 1, w=[g.laws[0] / g.laws[1] for g in seen])[0])
+        seen = [(g.temperature, *g.laws) for g in self.gaps if g.laws[0] > 3 * g.laws[1]]
+        return Scaling("gap", "τ", *np.reshape(seen, (-1, 3)).T).power.exponent
 
 
-def table(size: FrameworkSize = FULL, seed: int = 0, progress: bool | None = None) -> FrameworkTable:
+def table(size: FrameworkSize = FULL, seed: int = 0) -> FrameworkTable:
     """Run every setting, ask every framework, and measure the gap between SGF and SGD."""
     found = [s for s in settings() if size.settings is None or s.name in size.settings]
     runs, cells = [], []
     for index, setting in enumerate(found):
         done = simulate(setting.problem, setting.algorithm, dim=size.dim, trials=size.trials, times=setting.times,
-                        seed=100 * seed + index, progress=progress, dt=setting.step)  # fmt: skip
+                        seed=100 * seed + index, dt=setting.step)  # fmt: skip
         runs.append(done)
         row = {}
         for name, predict in FRAMEWORKS.items():
             try:
-                theory = predict(setting, size.samples, progress)
+                theory = predict(setting, size.samples)
             except InputError as error:
                 row[name] = Cell(None, None, _short(error))
                 continue
             row[name] = Cell(theory, compare(theory, _where_known(done, theory), JUDGED), "")
         cells.append(row)
     logistic = next(s.problem for s in found if s.name.startswith("logistic, many"))
-    gaps = [gap(logistic, tau, size, seed, progress) for tau in size.gap_temperatures]
+    gaps = [gap(logistic, tau, size, seed) for tau in size.gap_temperatures]
     return FrameworkTable(found, runs, cells, gaps)
 
 
@@ -272,17 +255,16 @@ def _short(error: InputError) -> str:
     return "needs stored data" if "sample_ratio" in text or "stored" in text else text.split(";")[0]
 
 
-def gap(problem: Problem, temperature: float, size: FrameworkSize, seed: int = 0, progress: bool | None = None) -> Gap:
+def gap(problem: Problem, temperature: float, size: FrameworkSize, seed: int = 0) -> Gap:
     """Training error of SGD minus that of SGF, averaged over time, between the laws and between runs."""
     times, curves, finite = np.linspace(0.5, T_MAX, 12), [], []
     for algorithm in (SGD(temperature, batch_size=2), SGF(temperature)):
-        law = solve(problem, algorithm, times=np.concatenate([[0.0], times]), dt=0.1, samples=size.gap_samples,
-                    seed=seed, progress=progress)  # fmt: skip
+        law = solve(problem, algorithm, times=[0.0, *times], dt=0.1, samples=size.samples, seed=seed)
         copies = law.copies("train_error")
         assert copies is not None
         curves.append(copies[:, 1:].mean(axis=1))
-        runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, progress=progress,
-                        dt=None if algorithm.rows is not None else 0.02)  # fmt: skip
+        dt = 0.02 if algorithm.rows is None else None
+        runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, dt=dt)
         finite.append(np.asarray(runs["train_error"]).mean(axis=1))
     return Gap(temperature, _difference(*curves), _difference(*finite))
 

@@ -78,29 +78,28 @@ def html_of(thing: Any) -> str:
     """A problem, an algorithm or a result."""
     if isinstance(thing, Result):
         return _result(thing)
-    return _problem(thing) if isinstance(thing, Problem) else _algorithm(thing)
-
-
-def _problem(problem: Problem) -> str:
-    """Objective, symbols, the words of the problem, and the shapes of loss and penalty."""
-    words = to_words(problem)
-    shapes = _shapes(problem)
-    said = [*phrases(words), *((key, spoken(words[key])) for key in ("width", "schedule") if _unusual(words[key]))]
-    rows = [(key, html.escape(text) + ("&emsp;" + shapes[key] if shapes.get(key) else "")) for key, text in said]
-    return f"<strong>Problem</strong>{math(formulas.lines(formulas.problem, words))}{table(rows)}{_sources(words)}"
-
-
-def _algorithm(algorithm: Any) -> str:
-    """The update, and the numbers in it."""
-    words = to_words(algorithm)
+    if isinstance(thing, Problem):
+        return _problem(thing)
+    words = to_words(thing)
     return f"<strong {PLAIN}>{html.escape(spoken(words))}</strong>{math(formulas.lines(formulas.algorithm, words))}"
 
 
 def latex_of(thing: Any) -> str:
     """The formulas of a problem or an algorithm alone, for documents set by LaTeX."""
-    words = to_words(thing)
     make = formulas.problem if isinstance(thing, Problem) else formulas.algorithm
-    return "\n".join(f"$$ {line} $$" for line in formulas.lines(make, words))
+    return "\n".join(f"$$ {line} $$" for line in formulas.lines(make, to_words(thing)))
+
+
+def _problem(problem: Problem) -> str:
+    """Objective, symbols, the words of the problem, the shapes of loss and penalty, and the user's functions."""
+    words, shapes = to_words(problem), _shapes(problem)
+    unusual = (key for key in ("width", "schedule") if words[key] not in (1, {"name": "Constant"}))
+    said = [*phrases(words), *((key, spoken(words[key])) for key in unusual)]
+    rows = [(key, html.escape(text) + ("&emsp;" + shapes[key] if shapes.get(key) else "")) for key, text in said]
+    inside = [part for value in words.values() if isinstance(value, dict) for part in value.values()]
+    written = [part["source"] for part in inside if isinstance(part, dict) and part.get("source")]
+    sources = "".join(f"<pre {PLAIN}>{html.escape(str(source))}</pre>" for source in written)
+    return f"<strong>Problem</strong>{math(formulas.lines(formulas.problem, words))}{table(rows)}{sources}"
 
 
 def _result(result: Result) -> str:
@@ -110,10 +109,6 @@ def _result(result: Result) -> str:
     lines += formulas.lines(formulas.algorithm, about.get("algorithm"))[:1]
     rows = [(key, html.escape(text) + _course(result, key)) for key, text in result.lines()]
     return f"<strong {PLAIN}>{html.escape(result.title())}</strong>{math(lines)}{table(rows)}"
-
-
-def _unusual(words: Any) -> bool:
-    return words not in (1, {"name": "Constant"})
 
 
 def _course(result: Result, name: str) -> str:
@@ -127,13 +122,6 @@ def _course(result: Result, name: str) -> str:
     return "&emsp;" + curve(result.time, [value], f"{name} along time; band: ± {what}", half)
 
 
-def _sources(words: Any) -> str:
-    """The user's functions, as they were written."""
-    found = [part for value in words.values() if isinstance(value, dict) for part in value.values()]
-    listed = [part["source"] for part in found if isinstance(part, dict) and part.get("source")]
-    return "".join(f"<pre {PLAIN}>{html.escape(str(source))}</pre>" for source in listed)
-
-
 def _shapes(problem: Problem) -> dict[str, str]:
     """Small curves of L(r, y) over r and of H(θ) over θ, of one unit."""
     found: dict[str, str] = {}
@@ -141,9 +129,8 @@ def _shapes(problem: Problem) -> dict[str, str]:
         return found
     at = np.linspace(-REACH, REACH, MOST, dtype=np.float32)
     labels = (1.0, -1.0) if problem.labels.binary else (0.0,)
-    loss = problem.loss
-    if isinstance(loss, LossLike):
-        values = [jax.vmap(loss, in_axes=(0, None))(at, y) for y in labels]
+    if isinstance(problem.loss, LossLike):
+        values = [jax.vmap(problem.loss, in_axes=(0, None))(at, y) for y in labels]
         sides = " and ".join(f"{y:+g}" if y else "0" for y in labels)
         found["loss"] = curve(at, values, f"L(r, y) for r from −{REACH:g} to {REACH:g}, y = {sides}")
     if isinstance(problem.penalty, PenaltyLike):

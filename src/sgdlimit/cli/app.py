@@ -1,4 +1,4 @@
-"""`sgdlimit solve | simulate | compare | plot | models`, and those of `experiments`, `sweeps` and `explorer`."""
+"""`sgdlimit solve | simulate | compare | plot | models | explore`, and those of `experiments` and `sweeps`."""
 
 import os
 import sys
@@ -7,22 +7,9 @@ from typing import Annotated
 
 import typer
 
-from . import experiments, explorer, sweeps  # noqa: F401  register their commands
-from .common import (
-    Checkpoint,
-    Force,
-    Output,
-    Problem,
-    Seed,
-    TMax,
-    app,
-    command,
-    finish,
-    headless,
-    quiet,
-    writable,
-    write_picture,
-)  # fmt: skip
+from . import experiments, sweeps  # noqa: F401  register their commands
+from .common import Checkpoint, Force, Output, Problem, Seed, TMax, app, command, finish, quiet, writable, write_picture
+from .interrupts import interruptible
 from .start import INTERRUPTED, wrote
 
 
@@ -115,7 +102,6 @@ def plot(
 ) -> None:
     """Draw learning curves of results."""
     writable(output, force, (".png", ".pdf", ".svg"))
-    headless()
     from ..plot import learning_curves
     from ..results import load
 
@@ -136,6 +122,27 @@ def models(
     from .specification import EXAMPLE, list_models
 
     typer.echo(EXAMPLE if example else list_models(name), nl=not example)
+
+
+@command("sgdlimit explore")
+def explore(
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but the loopback opens it to others.")
+    ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A further name under which a browser may ask; may be repeated.")
+    ] = None,
+) -> None:
+    """Open a local page: choose a problem, drag sliders, and see curves, kernels and runs at once.
+
+    Needs the extra: pip install "sgdlimit[explore]". Ctrl-C ends it.
+    """
+    from ..explore.serve import explore as serve
+
+    with interruptible():
+        serve(host, port, browser=browser, hosts=tuple(allow_host or ()))
 
 
 def main() -> None:

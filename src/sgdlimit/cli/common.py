@@ -3,6 +3,7 @@
 import errno
 import functools
 import io
+import os
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -54,6 +55,7 @@ def _options(
     ] = False,
 ) -> None:
     """Exact high-dimensional learning curves of SGD, beside real SGD runs."""
+    os.environ["MPLBACKEND"] = "Agg"  # drawing that needs no display
 
 
 def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -147,35 +149,3 @@ def write_picture(axes: "Given", output: Path, dpi: int) -> None:
     content = io.BytesIO()
     np.ravel(np.asarray(axes, dtype=object))[0].figure.savefig(content, format=output.suffix[1:].lower(), dpi=dpi)
     replace(destination("--output", output, overwrite=True), content.getvalue(), "--output")
-
-
-def headless() -> None:
-    """Choose the drawing that needs no display; before anything is drawn."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-
-
-PICTURE = (".png", ".pdf")
-
-
-def writable_together(output: Path, force: bool, page: str = ".txt") -> None:
-    """Refuse, before any work, a picture whose PNG, PDF or page of numbers cannot be written."""
-    writable(output, force, PICTURE)
-    for kind in (*PICTURE, page):
-        writable(output.with_suffix(kind), force, (kind,))
-
-
-def write_together(axes: "Given", text: str, output: Path, page: str = ".txt") -> None:
-    """Write the picture as PNG and PDF, and its numbers on a page beside them and on the screen."""
-    import matplotlib
-
-    from ..results.files import destination, replace
-
-    with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
-        for kind in PICTURE:
-            write_picture(axes, output.with_suffix(kind), dpi=300)
-    replace(destination("--output", output.with_suffix(page), overwrite=True), f"{text}\n".encode(), "--output")
-    said = wrote(*(output.with_suffix(kind) for kind in (*PICTURE, page)))
-    typer.echo(text)
-    typer.echo(said)

@@ -1,14 +1,19 @@
 """`sgdlimit figure | verify | frameworks`: the paper, reproduced and tested."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import Force, Output, command, headless, writable_together, write_together
+from .common import Force, Output, command, writable, write_picture
+from .start import wrote
+
+if TYPE_CHECKING:
+    from ..plot.panels import Given
 
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller version, for a first look.")]
 RandomSeed = Annotated[int, typer.Option("--seed", help="Random seed.")]
+PICTURE = (".png", ".pdf")
 
 
 @command("sgdlimit figure --output figure.png")
@@ -19,13 +24,11 @@ def figure(
 
     Writes the picture as PNG and PDF, and the table as TXT beside them.
     """
-    writable_together(output, force)
-    headless()
-    from ..figures import FULL, QUICK, paper_figure
-    from ..plot import paper_figure as draw
+    _check(output, force)
+    from .. import figures, plot
 
-    result = paper_figure(QUICK if quick else FULL, seed=seed)
-    write_together(draw(result), result.table(), output)
+    result = figures.paper_figure(figures.QUICK if quick else figures.FULL, seed=seed)
+    _write(plot.paper_figure(result), result.table(), output)
 
 
 @command("sgdlimit verify --output verify.png")
@@ -36,14 +39,11 @@ def verify(
 
     Writes the picture as PNG and PDF, and the table as TXT beside them.
     """
-    writable_together(output, force)
-    headless()
-    from ..plot import verification as draw
-    from ..verification import FULL, QUICK
-    from ..verification import verify as compute
+    _check(output, force)
+    from .. import plot, verification
 
-    result = compute(QUICK if quick else FULL, seed=seed)
-    write_together(draw(result), result.table(), output)
+    result = verification.verify(verification.QUICK if quick else verification.FULL, seed=seed)
+    _write(plot.verification(result), result.table(), output)
 
 
 @command("sgdlimit frameworks --output frameworks.png")
@@ -55,10 +55,29 @@ def frameworks(
     Online SGD, proportional batches, homogenised SGD, gradient flow, SGF and SGD, and the gap between the last two
     against the temperature. Writes the picture as PNG and PDF, and the tables as MD beside them.
     """
-    writable_together(output, force, ".md")
-    headless()
-    from ..frameworks import FULL, QUICK, table
-    from ..plot import frameworks as draw
+    _check(output, force, ".md")
+    from .. import frameworks, plot
 
-    result = table(QUICK if quick else FULL, seed=seed)
-    write_together(draw(result)["gap"], result.page(), output, ".md")
+    result = frameworks.table(frameworks.QUICK if quick else frameworks.FULL, seed=seed)
+    _write(plot.frameworks(result)["gap"], result.page(), output, ".md")
+
+
+def _check(output: Path, force: bool, page: str = ".txt") -> None:
+    """Refuse, before any work, a picture whose PNG, PDF or page of numbers cannot be written."""
+    writable(output, force, PICTURE)
+    for kind in (*PICTURE, page):
+        writable(output.with_suffix(kind), force, (kind,))
+
+
+def _write(axes: "Given", text: str, output: Path, page: str = ".txt") -> None:
+    """Write the picture as PNG and PDF, and its numbers on a page beside them and on the screen."""
+    import matplotlib
+
+    from ..results.files import destination, replace
+
+    with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
+        for kind in PICTURE:
+            write_picture(axes, output.with_suffix(kind), dpi=300)
+    replace(destination("--output", output.with_suffix(page), overwrite=True), f"{text}\n".encode(), "--output")
+    said = wrote(*(output.with_suffix(kind) for kind in (*PICTURE, page)))
+    typer.echo(f"{text}\n{said}")

@@ -122,9 +122,8 @@ def read(path: Path) -> Specification:
         raise reject("problem file", path, f"it is not TOML: {error}") from None
     for where, value, why in oddities(words):
         raise reject(where, value, why)
-    for table in words:
-        if table not in TABLES:
-            raise reject(f"[{table}]", path, "unknown table; use [problem], [algorithm], [run] and [sweep]")
+    for table in words.keys() - TABLES:
+        raise reject(f"[{table}]", path, "unknown table; use [problem], [algorithm], [run] and [sweep]")
     for table in TABLES:
         given = words.get(table, {} if table in ("run", "sweep") else "nothing")
         if not isinstance(given, dict):
@@ -169,7 +168,7 @@ def simulate_specification(specification: Specification) -> Runs:
     return simulate(specification.problem, specification.algorithm, **specification.arguments(taken))
 
 
-SWEEP = ("over", "points", "design", "kind", "keep", "seeds", "retries")
+SWEEP = ("over", "points", "kind", "keep", "seeds", "retries")
 """What a table [sweep] may hold."""
 
 
@@ -182,14 +181,12 @@ def sweep_arguments(specification: Specification) -> dict[str, Any]:
     for key, value in words.items():
         if key not in SWEEP:
             raise reject(f"sweep.{key}", value, f"unknown key; use {', '.join(SWEEP)}")
-    if "design" in words:
-        words["points"] = _design(words.pop("design"))
+    if not isinstance(words.get("over", {}), dict):
+        raise reject("sweep.over", words["over"], "it must be a table of axes: sample_ratio = [1.0, 2.0]")
     if "over" in words:
-        if not isinstance(words["over"], dict):
-            raise reject("sweep.over", words["over"], "it must be a table of axes: sample_ratio = [1.0, 2.0]")
         words["over"] = {name: _axis(name, values) for name, values in words["over"].items()}
     if ("over" in words) == ("points" in words):
-        raise reject("[sweep]", ", ".join(words) or "nothing", "give one of over, points and design")
+        raise reject("[sweep]", ", ".join(words) or "nothing", "give one of over and points")
     kinds = words.get("kind", "solve")
     kinds = [kinds] if isinstance(kinds, str) else list(kinds)
     taken = {"times", *(key for kind in kinds if kind in KINDS for key in takes(kind))}
@@ -213,20 +210,6 @@ def _axis(name: str, values: object) -> object:
     count = whole(f"{where}.count", values["count"], least=1, most=10**6, why="it must be a whole number ≥ 1")
     spread = np.geomspace if logarithmic else np.linspace
     return spread(ends[0], ends[1], count)
-
-
-def _design(words: object) -> list[dict[str, Any]]:
-    """The points that a table [sweep.design] asks for."""
-    from .. import design
-
-    usage = 'write { name = "latin", count = 64, seed = 0, ranges = { temperature = [0.1, 1.0, "log"] } }'
-    needed = {"name", "count", "ranges"}
-    if not isinstance(words, dict) or not needed <= {*words} <= {*needed, "seed"}:
-        raise reject("sweep.design", words, usage)
-    known = {"latin": design.latin, "sobol": design.sobol}
-    if words["name"] not in known:
-        raise reject("sweep.design.name", words["name"], f"it must be {' or '.join(known)}")
-    return known[words["name"]](words["ranges"], words["count"], words.get("seed", 0))
 
 
 def _parameter(field: dataclasses.Field[object]) -> str:

@@ -41,10 +41,9 @@ def sweep(
     from .specification import read, sweep_arguments
 
     specification = read(problem)
-    arguments = sweep_arguments(specification) | {
-        "store": store,
-        "executor": workers if scheduler is None else scheduler,
-    }
+    arguments = sweep_arguments(specification)
+    arguments["store"] = store
+    arguments["executor"] = workers if scheduler is None else scheduler
     if dry_run:
         outline = quiet(lambda: plan_sweep(specification.problem, specification.algorithm, **arguments))
         for point in outline.points[:SHOWN]:

@@ -4,7 +4,6 @@ The page draws its controls from this table, and every request is checked agains
 address of the page and in every request alike.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,23 +11,18 @@ from typing import Any, final
 
 from ..errors import reject
 
-LONGEST = 200
-"""Letters of one value."""
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-"""A number as everybody writes it: no underscores, no infinity, no other alphabets (`float` takes them all)."""
+REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+WHOLE = re.compile(r"\d{1,12}", re.ASCII)
+"""Numbers as everybody writes them: no underscores, no infinity, no other alphabets (`float` takes them all)."""
 
 When = Mapping[str, tuple[str, ...]]
 """Fields and those of their values for which another field has a meaning; all of them must hold."""
 
 
-Value = float | int | str | tuple[str, ...]
-"""What a field can be set to."""
-
-
 @final
 @dataclass(frozen=True)
 class Number:
-    """A real number within bounds; `slider` is the part of them that a slider covers."""
+    """A number within bounds; `slider` is the part of them that a slider covers."""
 
     name: str
     symbol: str
@@ -36,99 +30,64 @@ class Number:
     default: float
     least: float
     most: float
-    slider: tuple[float, float, float]
-    """From, to, and the step."""
+    slider: tuple[float, float, float] | None = None
+    """From, to, and the step. None: a whole number, without a slider."""
     logarithmic: bool = False
     when: When = field(default_factory=dict)
-    kind: str = "number"
+
+    @property
+    def kind(self) -> str:
+        """How the page draws it."""
+        return "number" if self.slider else "whole"
 
     def parse(self, text: str) -> float:
         """The number that a text stands for, or an InputError."""
-        value = float(text) if text.isascii() and NUMBER.fullmatch(text) else math.nan
-        if not self.least <= value <= self.most:
-            raise reject(self.name, repr(text), f"it must be a number from {self.least:g} to {self.most:g}")
-        return value
-
-
-@final
-@dataclass(frozen=True)
-class Whole:
-    """A whole number within bounds."""
-
-    name: str
-    symbol: str
-    words: str
-    default: int
-    least: int
-    most: int
-    when: When = field(default_factory=dict)
-    kind: str = "whole"
-
-    def parse(self, text: str) -> int:
-        """The number that a text stands for, or an InputError."""
-        if not text.isascii() or not re.fullmatch(r"\d{1,12}", text) or not self.least <= int(text) <= self.most:
-            raise reject(self.name, repr(text), f"it must be a whole number from {self.least} to {self.most}")
-        return int(text)
+        written, convert, words = (REAL, float, "a number") if self.slider else (WHOLE, int, "a whole number")
+        if not written.fullmatch(text) or not self.least <= convert(text) <= self.most:
+            raise reject(self.name, repr(text), f"it must be {words} from {spell(self.least)} to {spell(self.most)}")
+        return convert(text)
 
 
 @final
 @dataclass(frozen=True)
 class Choice:
-    """One of several words; `formulas` say what each stands for."""
+    """One of several words; where the default is a tuple, some of them. `formulas` say what each stands for."""
 
     name: str
     symbol: str
     words: str
-    default: str
+    default: str | tuple[str, ...]
     options: Mapping[str, str]
     formulas: Mapping[str, str] = field(default_factory=dict)
     when: When = field(default_factory=dict)
-    kind: str = "choice"
 
-    def parse(self, text: str) -> str:
-        """The word itself, or an InputError if it is none of them."""
-        if text not in self.options:
-            raise reject(self.name, repr(text), f"it must be one of {', '.join(self.options)}")
-        return text
+    @property
+    def kind(self) -> str:
+        """How the page draws it."""
+        return "choice" if isinstance(self.default, str) else "several"
 
-
-@final
-@dataclass(frozen=True)
-class Several:
-    """Some of several words, at least one, parted by commas."""
-
-    name: str
-    symbol: str
-    words: str
-    default: tuple[str, ...]
-    options: Mapping[str, str]
-    when: When = field(default_factory=dict)
-    kind: str = "several"
-
-    def parse(self, text: str) -> tuple[str, ...]:
-        """The words in the order of the table, or an InputError."""
-        given = text.split(",")
+    def parse(self, text: str) -> str | tuple[str, ...]:
+        """The word itself, or the words in the order of the table; an InputError for any other."""
+        count, given = ("one of", [text]) if self.kind == "choice" else ("words, parted by commas, of", text.split(","))
         for word in given:
             if word not in self.options:
-                raise reject(self.name, repr(word), f"it must be some of {', '.join(self.options)}, parted by commas")
-        return tuple(word for word in self.options if word in given)
+                raise reject(self.name, repr(word), f"it must be {count} {', '.join(self.options)}")
+        return text if self.kind == "choice" else tuple(word for word in self.options if word in given)
 
 
-def spell(value: Value) -> str:
+def spell(value: float | str | tuple[str, ...]) -> str:
     """The shortest text from which the field that `value` belongs to reads it again."""
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    return ",".join(value) if isinstance(value, tuple) else str(value).removesuffix(".0")
 
 
-Field = Number | Whole | Choice | Several
+Field = Number | Choice
 
 BINARY = ("logistic", "hinge", "smooth_hinge", "exponential")
 """Losses of labels ±1."""
 SIGNS = ("sign", "logit", "random_signs", "classes")
 """Labels that are ±1."""
-UNPLANTED = ("random_signs", "noise", "classes")
-"""Labels that know no teacher."""
+PLANTED = ("sign", "logit", "linear", "two_layer")
+"""Labels of a teacher."""
 DISCRETE = ("proportional", "persistent")
 """Algorithms whose step is part of them."""
 
@@ -142,20 +101,20 @@ PROBLEM: tuple[Field, ...] = (
             "two_layer": "½(Σₐ φ(rₐ) − y)²"}),
     Choice("activation", "φ", "activation", "erf", {"erf": "erf", "tanh": "tanh", "relu": "ReLU"},
            when={"loss": ("two_layer",)}),
-    Whole("width", "m", "units of the student", 2, 1, 8, when={"loss": ("two_layer",)}),
+    Number("width", "m", "units of the student", 2, 1, 8, when={"loss": ("two_layer",)}),
     Choice("labels", "y", "labels", "sign",
            {"sign": "sign of the teacher", "logit": "random, by log-odds", "random_signs": "random signs",
             "linear": "linear teacher", "two_layer": "two-layer teacher", "noise": "noise alone",
             "classes": "class of a mixture"},
            {"sign": "sign(r* + z)", "logit": "+1 with probability 1/(1 + exp(−r* − z))", "random_signs": "±1 at random",
             "linear": "r* + z", "two_layer": "Σₐ erf(r*ₐ) + z", "noise": "z", "classes": "+1 or −1, the class of x"}),
-    Whole("teacher_width", "k", "units of the teacher", 2, 1, 8, when={"labels": ("two_layer",)}),
+    Number("teacher_width", "k", "units of the teacher", 2, 1, 8, when={"labels": ("two_layer",)}),
     Choice("teacher", "θ*", "teacher", "normal",
            {"normal": "Gaussian", "rademacher": "±1", "sparse": "sparse Gaussian"},
            {"normal": "N(0, 1)", "rademacher": "±1", "sparse": "0, or N(0, 1/ρ) with probability ρ"},
-           when={"labels": ("sign", "logit", "linear", "two_layer")}),
+           when={"labels": PLANTED}),
     Number("density", "ρ", "non-zero share", 0.2, 0.05, 1.0, (0.05, 1.0, 0.05),
-           when={"teacher": ("sparse",), "labels": ("sign", "logit", "linear", "two_layer")}),
+           when={"teacher": ("sparse",), "labels": PLANTED}),
     Choice("penalty", "H", "penalty", "ridge",
            {"ridge": "ridge", "l1": "ℓ₁", "smooth_l1": "smooth ℓ₁", "quartic": "quartic", "none": "none"},
            {"ridge": "½λ|θ|²", "l1": "λ Σ |θ|", "smooth_l1": "λ Σ (√(θ² + s²) − s), s = 0.1",
@@ -175,7 +134,7 @@ NUMBERS: tuple[Field, ...] = (
     Number("lam", "λ", "penalty strength", 0.1, 0.0, 100.0, (0.0, 1.0, 0.01),
            when={"penalty": ("ridge", "l1", "smooth_l1", "quartic")}),
     Number("sigma", "σ", "label noise", 0.5, 0.0, 10.0, (0.0, 2.0, 0.05),
-           when={"labels": ("sign", "logit", "linear", "two_layer", "noise")}),
+           when={"labels": (*PLANTED, "noise")}),
     Number("t_max", "t", "last time", 6.0, 0.5, 50.0, (1.0, 20.0, 0.5)),
 )  # fmt: skip
 
@@ -187,7 +146,7 @@ ALGORITHM: tuple[Field, ...] = (
            {"sgd": "η = τB, a fresh batch every step", "shuffled": "η = τB, reshuffled every epoch",
             "sgf": "noise of SGD, continuous time", "gradient_flow": "no noise",
             "proportional": "a share b of the samples, steps of Δt", "persistent": "a share b, kept for a time t_c"}),
-    Whole("batch", "B", "batch size", 4, 1, 256, when={"algorithm": ("sgd", "shuffled")}),
+    Number("batch", "B", "batch size", 4, 1, 256, when={"algorithm": ("sgd", "shuffled")}),
     Number("batch_fraction", "b", "share of the samples", 0.3, 0.05, 1.0, (0.05, 1.0, 0.05),
            when={"algorithm": DISCRETE}),
     Number("correlation_time", "t_c", "correlation time", 1.0, 0.05, 50.0, (0.1, 5.0, 0.1),
@@ -198,15 +157,15 @@ ALGORITHM: tuple[Field, ...] = (
 EFFORT: tuple[Field, ...] = (
     Choice("tol", "", "accuracy", "0.02",
            {"0.05": "5 %", "0.02": "2 %", "0.01": "1 %", "0.005": "0.5 %"}),
-    Whole("dim", "d", "dimension of the runs", 400, 20, 4000),
-    Whole("trials", "", "runs", 5, 1, 50),
-    Whole("seed", "", "seed", 0, 0, 2**32 - 1),
+    Number("dim", "d", "dimension of the runs", 400, 20, 4000),
+    Number("trials", "", "runs", 5, 1, 50),
+    Number("seed", "", "seed", 0, 0, 2**32 - 1),
 )  # fmt: skip
 
 SHOWN: tuple[Field, ...] = (
-    Several("curves", "", "curves", ("train_error", "test_error"),
-            {"train_error": "train error", "test_error": "test error", "train_loss": "train loss",
-             "test_loss": "test loss", "overlap": "overlap with the teacher", "norm": "norm of the weights"}),
+    Choice("curves", "", "curves", ("train_error", "test_error"),
+           {"train_error": "train error", "test_error": "test error", "train_loss": "train loss",
+            "test_loss": "test loss", "overlap": "overlap with the teacher", "norm": "norm of the weights"}),
     Choice("kernel", "", "two-time kernel", "C_theta",
            {"C_theta": "correlation of the weights", "R_theta": "response of the weights",
             "R_ell": "response of the force"},
@@ -229,6 +188,6 @@ OF_RUNS = ("dim", "trials", "batch")
 def described() -> list[dict[str, Any]]:
     """The table in plain words, for the page."""
     return [
-        {"group": group, "fields": [vars(f) | {"default": spell(f.default)} for f in fields]}
+        {"group": group, "fields": [vars(f) | {"kind": f.kind, "default": spell(f.default)} for f in fields]}
         for group, fields in GROUPS.items()
     ]

@@ -1,5 +1,6 @@
 """A view as text to keep: Python that computes and draws it, and TOML for the command line."""
 
+import json
 from typing import Any
 
 from .view import View, Words
@@ -27,11 +28,11 @@ def python(view: View) -> str:
 
 def toml(view: View) -> str:
     """A problem file for `sgdlimit solve` and `sgdlimit simulate`."""
-    problem = "".join(f"{name} = {_value(value)}\n" for name, value in view.problem.items())
-    algorithm = "".join(f"{name} = {_value(value)}\n" for name, value in view.algorithm.items())
-    run = "".join(f"{name} = {_value(value)}\n" for name, value in (view.runs_options | view.theory_options).items())
-    about = "# sgdlimit solve view.toml --output theory.nc; sgdlimit simulate view.toml --output runs.nc"
-    return f"{about}\n[problem]\n{problem}\n[algorithm]\n{algorithm}\n[run]\n{run}"
+    run = view.runs_options | view.theory_options
+    lines = ["# sgdlimit solve view.toml --output theory.nc; sgdlimit simulate view.toml --output runs.nc"]
+    for name, words in {"problem": view.problem, "algorithm": view.algorithm, "run": run}.items():
+        lines += [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in words.items()), ""]
+    return "\n".join(lines)
 
 
 def _drawing(view: View) -> Words:
@@ -52,11 +53,7 @@ def _arguments(words: Words) -> str:
 
 
 def _value(value: Any) -> str:
-    """Words as TOML; tables are inline."""
+    """Words as TOML, whose numbers, words and lists are those of JSON; tables are inline."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{name} = {_value(part)}" for name, part in value.items()) + " }"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return json.dumps(value, ensure_ascii=False)

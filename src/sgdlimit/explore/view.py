@@ -6,7 +6,7 @@ from typing import Any, final
 from urllib.parse import parse_qsl, urlencode
 
 from ..errors import reject
-from .fields import BINARY, DRAWN_ONLY, FIELDS, LONGEST, OF_RUNS, SIGNS, UNPLANTED, spell
+from .fields import BINARY, DRAWN_ONLY, FIELDS, OF_RUNS, PLANTED, SIGNS, spell
 
 MOST_ENTRIES = 2e7
 """Of the data matrix of one run: 80 MB, twice."""
@@ -17,6 +17,19 @@ ROUGH = 0.1
 """Tolerance of what is only looked at: rough curves and kernels."""
 
 Words = dict[str, Any]
+
+LABELS: dict[str, Words] = {
+    "random_signs": {"name": "Noise", "binary": True},
+    "two_layer": {"name": "TwoLayerLabels", "activation": "erf"},
+    "classes": {"name": "ByClass"},
+}
+"""Those whose name in the library is another one."""
+ALGORITHMS = {
+    "sgd": "SGD", "shuffled": "ShuffledSGD", "sgf": "SGF", "gradient_flow": "GradientFlow",
+    "proportional": "ProportionalSGD", "persistent": "PersistentSGD",
+}  # fmt: skip
+ARGUMENTS = {"tau": "temperature", "batch": "batch_size"} | {n: n for n in ("batch_fraction", "correlation_time")}
+"""Of algorithms, by the fields that hold them."""
 
 
 @final
@@ -32,13 +45,11 @@ class View:
         if len(query) > LONGEST_QUERY:
             raise reject("address", f"{len(query)} letters", f"it has at most {LONGEST_QUERY}")
         given: dict[str, str] = {}
-        for name, text in parse_qsl(query, keep_blank_values=True, max_num_fields=len(FIELDS) + 1):
+        for name, text in parse_qsl(query, keep_blank_values=True):
             if name not in FIELDS:
                 raise reject(name, text, f"unknown field; there are {', '.join(FIELDS)}")
             if name in given:
                 raise reject(name, text, "it is there twice; give it once")
-            if len(text) > LONGEST:
-                raise reject(name, text, f"it has {len(text)} letters; {LONGEST} are allowed")
             given[name] = text
         return View.of({name: FIELDS[name].parse(text) for name, text in given.items()})
 
@@ -81,13 +92,19 @@ class View:
     @property
     def problem(self) -> Words:
         """As in the table [problem] of a TOML file."""
-        v = self.values
-        words: Words = {"loss": self._loss(), "labels": self._labels(), "penalty": self._penalty()}
-        words["sample_ratio"] = v["delta"]
-        if v["labels"] not in UNPLANTED:
-            sparse = {"name": "SparseNormal", "density": v["density"], "scale": v["density"] ** -0.5}
-            laws = {"normal": {"name": "Normal", "scale": 1.0}, "rademacher": {"name": "Rademacher", "scale": 1.0}}
-            words["teacher"] = (laws | {"sparse": sparse})[v["teacher"]]
+        v, planted = self.values, self["labels"] in PLANTED
+        inside = {"activation": v["activation"]} if v["loss"] == "two_layer" else {}
+        penalty = {"name": _camel(v["penalty"]), "strength": v["lam"]}
+        words: Words = {
+            "loss": {"name": _camel(v["loss"])} | inside,
+            "labels": LABELS.get(v["labels"], {"name": _camel(v["labels"])}),
+            "penalty": {"name": "NoPenalty"} if v["penalty"] == "none" else penalty,
+            "sample_ratio": v["delta"],
+        }
+        if planted and v["teacher"] == "sparse":
+            words["teacher"] = {"name": "SparseNormal", "density": v["density"], "scale": v["density"] ** -0.5}
+        elif planted:
+            words["teacher"] = {"name": _camel(v["teacher"]), "scale": 1.0}
         if v["labels"] == "random_signs":
             words["noise"] = {"name": "Rademacher", "scale": 1.0}
         elif v["labels"] != "classes":
@@ -95,7 +112,7 @@ class View:
         words["init"] = {"name": "Normal", "scale": v["init"]} if v["init"] else {"name": "Point", "value": 0.0}
         if v["loss"] == "two_layer" or v["labels"] == "two_layer":
             words["width"] = self.units
-            if v["labels"] not in UNPLANTED:
+            if planted:
                 words["teacher_width"] = v["teacher_width"] if v["labels"] == "two_layer" else 1
         if v["data"] == "power_law":
             words["data"] = {"name": "PowerLaw", "exponent": v["exponent"]}
@@ -103,61 +120,39 @@ class View:
             words["data"] = {"name": "Mixture", "means": [v["separation"], -v["separation"]]}
         return words
 
-    def _loss(self) -> Words:
-        names = {"logistic": "Logistic", "square": "Square", "huber": "Huber", "smooth_hinge": "SmoothHinge"}
-        names |= {"absolute": "Absolute", "hinge": "Hinge", "exponential": "Exponential", "two_layer": "TwoLayer"}
-        inside = {"two_layer": {"activation": self["activation"]}}
-        return {"name": names[self["loss"]], **inside.get(self["loss"], {})}
-
-    def _labels(self) -> Words:
-        return {
-            "sign": {"name": "Sign"}, "logit": {"name": "Logit"}, "random_signs": {"name": "Noise", "binary": True},
-            "linear": {"name": "Linear"}, "two_layer": {"name": "TwoLayerLabels", "activation": "erf"},
-            "noise": {"name": "Noise"}, "classes": {"name": "ByClass"},
-        }[self["labels"]]  # fmt: skip
-
-    def _penalty(self) -> Words:
-        if self["penalty"] == "none":
-            return {"name": "NoPenalty"}
-        names = {"ridge": "Ridge", "l1": "L1", "smooth_l1": "SmoothL1", "quartic": "Quartic"}
-        return {"name": names[self["penalty"]], "strength": self["lam"]}
-
     @property
     def algorithm(self) -> Words:
         """As in the table [algorithm] of a TOML file."""
-        v = self.values
-        batches = {"temperature": v["tau"], "batch_size": v["batch"]}
-        fraction = {"batch_fraction": v["batch_fraction"]}
-        return {
-            "sgd": {"name": "SGD", **batches}, "shuffled": {"name": "ShuffledSGD", **batches},
-            "sgf": {"name": "SGF", "temperature": v["tau"]}, "gradient_flow": {"name": "GradientFlow"},
-            "proportional": {"name": "ProportionalSGD", **fraction},
-            "persistent": {"name": "PersistentSGD", **fraction, "correlation_time": v["correlation_time"]},
-        }[v["algorithm"]]  # fmt: skip
+        taken = {word: self[name] for name, word in ARGUMENTS.items() if matters(name, self.values)}
+        return {"name": ALGORITHMS[self["algorithm"]]} | taken
 
     @property
     def theory_options(self) -> Words:
         """What `sl.solve` is told for the refined curves."""
-        return {"t_max": self["t_max"], "tol": float(self["tol"]), "seed": self["seed"], **self._step}
+        return self._shared | {"tol": float(self["tol"])}
 
     @property
     def kernel_options(self) -> Words:
         """What `sl.solve` is told for kernels and the law of the weights."""
         times = [share * self["t_max"] for share in SNAPSHOTS]
         samples = 16384 if self.units == 1 else 4096
-        effort = {"samples": samples, "tol": ROUGH, "seed": self["seed"], **self._step}
-        return {"t_max": self["t_max"], **effort, "kernels": True, "snapshots": times}
+        return self._shared | {"samples": samples, "tol": ROUGH, "kernels": True, "snapshots": times}
 
     @property
     def runs_options(self) -> Words:
         """What `sl.simulate` is told for the runs."""
-        size = {"dim": self["dim"], "trials": self["trials"]}
-        return {**size, "t_max": self["t_max"], "seed": self["seed"], **self._step}
+        return {"dim": self["dim"], "trials": self["trials"]} | self._shared
 
     @property
-    def _step(self) -> Words:
-        """The step of algorithms that live in discrete time."""
-        return {"dt": self["dt"]} if matters("dt", self.values) else {}
+    def _shared(self) -> Words:
+        """Last time and seed, and the step of algorithms that live in discrete time."""
+        step = {"dt": self["dt"]} if matters("dt", self.values) else {}
+        return {"t_max": self["t_max"], "seed": self["seed"]} | step
+
+
+def _camel(word: str) -> str:
+    """Words of the page as a name of the library: SmoothHinge for smooth_hinge."""
+    return "".join(part.capitalize() for part in word.split("_"))
 
 
 def matters(name: str, values: Mapping[str, Any]) -> bool:

@@ -4,15 +4,14 @@ Every kind of work is a function of a view and of `tell`, which takes words for 
 """
 
 import contextlib
-import io
 import json
 import math
 import tempfile
 import time as clock
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -38,28 +37,22 @@ BINS = 48
 EVERY = 0.15
 """Seconds between two messages of a run."""
 SHOWN = tuple(name for name, entry in TABLE.items() if entry.comparable)
-
-
-class Tell(Protocol):
-    """Takes JSON for the page, or, with a name, the content of a file; from any thread."""
-
-    def __call__(self, content: bytes, name: str = "") -> None:
-        """Send it to the page, or keep it for download."""
-        ...
+Tell = Callable[..., None]
+"""Takes JSON for the page, or, with a name, the content of a file to download; from any thread."""
 
 
 def curves(query: str, tell: Tell) -> None:
     """Tell rough curves, a tenth of a second after they are asked for."""
     view = View.read(query)
     solution = _solved(view, **(view.theory_options | (SEVERAL if view.units > 1 else PREVIEW)))
-    tell(_json(_theory(view, solution)))
+    tell(_json(_theory(solution)))
 
 
 def refined(query: str, tell: Tell) -> None:
     """Curves as well known as the view asks for, and the files that hold them."""
     view = View.read(query)
     solution = _solved(view, max_seconds=REFINING, **view.theory_options)
-    tell(_json(_theory(view, solution)))
+    tell(_json(_theory(solution)))
     tell(_netcdf(solution), "theory.nc")
     tell(_theory_table(solution), "theory.csv")
 
@@ -81,7 +74,6 @@ def kernels(query: str, tell: Tell) -> None:
 def runs(query: str, tell: Tell) -> None:
     """Runs at finite size, record by record as they come; at the end the density of the weights and the files."""
     view = View.read(query)
-    view.check_runs()
     problem, algorithm = problem_from_words(view.problem), algorithm_from_words(view.algorithm)
     records: list[Words] = []
     sent = clock.monotonic()
@@ -93,7 +85,7 @@ def runs(query: str, tell: Tell) -> None:
         sent = clock.monotonic()
 
     def watch(trial: int, time: float, values: dict[str, np.ndarray]) -> None:
-        now = {name: float(value) for name, value in _entries({name: np.asarray(v) for name, v in values.items()}, 0)}
+        now = _entries({name: np.asarray(value) for name, value in values.items()}, 0)
         records.append({"trial": trial, "time": time, "values": now})
         if clock.monotonic() - sent > EVERY:
             send()
@@ -133,7 +125,7 @@ def _ended(result: Result) -> Words:
     return {"status": result.status, "message": result.message, **seconds}
 
 
-def _theory(view: View, solution: Solution) -> Words:
+def _theory(solution: Solution) -> Words:
     """Curves with their total errors; a matrix over units is one curve an entry."""
     every = max(1, math.ceil(len(solution.time) / POINTS))
     kept = np.unique([*range(0, len(solution.time), every), len(solution.time) - 1]) if len(solution.time) else []
@@ -149,22 +141,23 @@ def _theory(view: View, solution: Solution) -> Words:
 
 def _curves(solution: Solution) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Value and total error over time of every entry of every curve that the page shows."""
-    both = {name: np.stack(solution.curve(name)) for name in SHOWN if name in solution.curves}
-    return {name: (value, error) for name, (value, error) in _entries(both, 2)}
+    both = _entries({name: np.stack(solution.curve(name)) for name in solution.curves}, 2)
+    return {name: (value, error) for name, (value, error) in both.items()}
 
 
-def _entries(values: Mapping[str, np.ndarray], before: int) -> Iterator[tuple[str, np.ndarray]]:
+def _entries(values: Mapping[str, np.ndarray], before: int) -> dict[str, np.ndarray]:
     """What the page shows of these, entry by entry of the axes behind the first ones: "norm 2,1" of a matrix `norm`.
 
     Of a symmetric matrix only the lower half.
     """
+    found = {}
     for name in SHOWN:
-        if name in values:
-            shape = values[name].shape[before:]
-            for place in np.ndindex(*shape):
-                if name != "norm" or place[1] <= place[0]:
-                    suffix = "" if math.prod(shape) == 1 else f" {','.join(str(i + 1) for i in place)}"
-                    yield name + suffix, values[name][(..., *place)]
+        shape = values[name].shape[before:] if name in values else (0,)
+        for place in np.ndindex(*shape):
+            if name != "norm" or place[1] <= place[0]:
+                suffix = "" if math.prod(shape) == 1 else f" {','.join(str(i + 1) for i in place)}"
+                found[name + suffix] = values[name][(..., *place)]
+    return found
 
 
 def _density(values: np.ndarray) -> Words:
@@ -183,9 +176,8 @@ def _plain(value: Any) -> Any:
     """Arrays as lists, numbers to six digits, and None where there is no number: JSON has no other word for it."""
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, list):
         return [_plain(part) for part in value]
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
@@ -208,13 +200,12 @@ def _theory_table(solution: Solution) -> bytes:
 def _runs_table(found: Runs) -> bytes:
     """A row for every trial and time."""
     columns = {"trial": np.repeat(np.arange(found.trials), len(found.time)), "time": np.tile(found.time, found.trials)}
-    values = {name: found[name] for name in found.curves}
-    return _csv(columns | {name: value.ravel() for name, value in _entries(values, 2)}, found)
+    curves = _entries({name: found[name] for name in found.curves}, 2)
+    return _csv(columns | {name: value.ravel() for name, value in curves.items()}, found)
 
 
 def _csv(columns: Mapping[str, np.ndarray], result: Result) -> bytes:
-    text = io.StringIO()
-    print(f"# {result.title()}; {result.status}", file=text)
-    print(",".join(f'"{name}"' if "," in name else name for name in columns), file=text)
-    np.savetxt(text, np.column_stack(list(columns.values())), fmt="%.9g", delimiter=",")
-    return text.getvalue().encode()
+    import pandas
+
+    table = pandas.DataFrame(columns).to_csv(index=False, float_format="%.9g")
+    return f"# {result.title()}; {result.status}\n{table}".encode()

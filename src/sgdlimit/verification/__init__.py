@@ -1,8 +1,7 @@
 """The theorems of the paper, put to the test: distances that must vanish, and the rate at which they do."""
 
-from .bias import bias
 from .everything import FULL, QUICK, Verification, verify
-from .laws import distances
+from .laws import bias, distances
 from .scaling import Scaling
 from .steps import discretisation, strong_error
 

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from ..algorithms import SGD, SGF
 from ..problem import Linear, Logistic, Normal, Problem, Ridge, Sign, Square
-from .bias import bias
-from .laws import MOMENTS, SAMPLING, distances, universality
+from .laws import MOMENTS, SAMPLING, bias, distances, universality
 from .scaling import Scaling
 from .steps import discretisation, strong_error
 
@@ -89,24 +88,24 @@ def ridge() -> Problem:
     return Problem(loss=Square(), labels=Linear(), penalty=Ridge(0.1), sample_ratio=1.0, teacher=Normal(1.0))
 
 
-def verify(size: VerificationSize = FULL, seed: int = 0, progress: bool | None = None) -> Verification:
+def verify(size: VerificationSize = FULL, seed: int = 0) -> Verification:
     """The theorem for SGF and its counterpart for SGD, universality, both discretisation lemmas, and finite-d bias."""
     problem, flow, sgd = logistic(), SGF(TEMPERATURE), SGD(TEMPERATURE, batch_size=2)
-    common = {"dims": size.dims, "trials": size.trials, "times": TIMES, "seed": seed, "progress": progress}
+    common = {"dims": size.dims, "trials": size.trials, "times": TIMES, "seed": seed}
     of_flow = distances(problem, flow, dt=FLOW_STEP, entries=ENTRIES, **common)
     of_sgd = distances(problem, sgd, dt=SGD_STEP, reference=False, **common)
     panels, bounds, findings = [], [], []
     for side, words in {"theta": "weights (θ at two times, θ*)", "r": "samples (r at two times, r*, z)"}.items():
-        curves = [_named(c, f"SGF, {c.label}") for c in of_flow[side] if c.label in ENTRIES]
-        curves += [_named(c, f"SGD, {c.label}") for c in of_sgd[side] if c.label in ENTRIES]
+        found = [_named(c, f"SGF, {c.label}") for c in of_flow[side] if c.label != SAMPLING]
+        found += [_named(c, f"SGD, {c.label}") for c in of_sgd[side]]
+        curves = [c for c in found if not c.label.endswith(MOMENTS)]
         floor = [c for c in of_flow[side] if c.label == SAMPLING]
         panels.append(Panel(f"Joint law of {words}", "W₂ to the DMFT law", curves + floor))
-        moments = [_named(c, f"SGF, {c.label}") for c in of_flow[side] if c.label.endswith(MOMENTS)]
-        moments += [_named(c, f"SGD, {c.label}") for c in of_sgd[side] if c.label.endswith(MOMENTS)]
+        moments = [c for c in found if c.label.endswith(MOMENTS)]
         bounds.append(Panel(f"Moments of {words}", "W₂ of Gaussian laws", moments))
         falls = "falls" if all(c.falls for c in curves) else "DOES NOT FALL"
         findings.append(f"{words}: W₂ {falls} with d for every law of the entries and for both algorithms;")
-        apart = universality([c for c in of_flow[side] if c.label in ENTRIES])
+        apart = universality([c for c in curves if c.label.startswith("SGF")])
         findings.append(f"    Rademacher and sparse entries differ from Gaussian ones by at most {apart:.1f} errors")
     strong = [
         curve
@@ -116,13 +115,11 @@ def verify(size: VerificationSize = FULL, seed: int = 0, progress: bool | None =
     panels += [*bounds, Panel("Strong error of Euler–Maruyama", "E sup |difference|² per row", strong)]
     discrete = []
     for name, example in {"ridge": ridge(), "logistic": problem}.items():
-        found = discretisation(example, TEMPERATURE, gammas=size.gammas, seed=seed, progress=progress)
+        found = discretisation(example, TEMPERATURE, gammas=size.gammas, seed=seed)
         discrete += [_named(c, f"{c.label}, {name}") for c in found]
     panels.append(Panel("Discrete against continuous DMFT", "difference", discrete))
-    small = bias(
-        logistic(2.0), SGD(1.0, batch_size=2), dims=size.bias_dims, trials=size.bias_trials, t_max=2.0, seed=seed,
-        progress=progress,
-    )  # fmt: skip
+    dims, trials = size.bias_dims, size.bias_trials
+    small = bias(logistic(2.0), SGD(1.0, batch_size=2), dims=dims, trials=trials, t_max=2.0, seed=seed)
     panels.append(Panel("Bias of finite d (SGD)", "relative difference", small))
     return Verification(panels, findings)
 

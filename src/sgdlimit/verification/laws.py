@@ -1,25 +1,52 @@
 """`thm:dmft_sgf`, `cor:sgf_dmft_planted`: empirical joint laws tend to those of the DMFT processes.
 
-That of the weights with the teacher, and that of the pre-activations of the training samples with their labels.
+That of the weights with the teacher, and that of the pre-activations of the training samples with their labels, by
+Wasserstein distances W₂; and what finite d leaves of the mean over runs.
 """
 
+import warnings
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from .._linalg import root_of
 from ..algorithms import Algorithm
+from ..errors import UnreliableWarning
 from ..problem import Problem
 from ..results import Result
+from ..results.statistics import total_error
 from ..simulation import simulate
 from ..solver import solve
 from .scaling import Scaling
-from .transport import between_moments, between_points
 
+OBSERVED = ("train_error", "test_error", "norm")
 MOMENTS, SAMPLING = "moments", "independent draws"
 """Labels of what is measured beside W₂ itself."""
 WORKERS = 2
 """Assignments solved at the same time; each holds a matrix of squared distances."""
+
+
+def between_points(first: np.ndarray, second: np.ndarray) -> float:
+    """W₂ of two clouds of equally many points, shape (points, dimension): the optimal assignment, exactly."""
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
+    cost = cdist(first, second, "sqeuclidean")
+    rows, columns = linear_sum_assignment(cost)
+    return float(np.sqrt(cost[rows, columns].mean()))
+
+
+def between_moments(mean: np.ndarray, covariance: np.ndarray, mean_: np.ndarray, covariance_: np.ndarray) -> float:
+    """W₂ of two Gaussian laws (Bures); for any laws with these moments a lower bound (Gelbrich).
+
+    |μ − μ'|² + Tr[C + C' − 2(C^½ C' C^½)^½].
+    """
+    root = root_of(covariance)
+    cross = root_of(root @ covariance_ @ root)
+    square = np.sum((mean - mean_) ** 2) + np.trace(covariance + covariance_ - 2 * cross)
+    return float(np.sqrt(max(square, 0.0)))
 
 
 def points(result: Result, side: str, trial: int | None = None) -> np.ndarray:
@@ -46,7 +73,6 @@ def distances(
     samples: int = 2**17,
     reference: bool = True,
     seed: int = 0,
-    progress: bool | None = None,
 ) -> dict[str, list[Scaling]]:
     """W₂ between the finite-size law and the DMFT law against d, for the weights ("theta") and the samples ("r").
 
@@ -56,43 +82,38 @@ def distances(
     systems correspond (`lem:dmft_sgf_discrete`), but for the penalty, which the theory takes at the end of a step.
     `trials[i]` runs at `dims[i]`. "… moments" is the part of W₂ that shows in means and covariances.
     """
-    law = solve(
-        problem, algorithm, t_max=max(times), dt=dt, snapshots=list(times), samples=samples, seed=seed,
-        progress=progress,
-    )  # fmt: skip
+    law = solve(problem, algorithm, t_max=max(times), dt=dt, snapshots=list(times), samples=samples, seed=seed)
     rng = np.random.default_rng(seed)
-    out: dict[str, list[Scaling]] = {}
-    found: dict[tuple[str, str], list[np.ndarray]] = {}
     draws = {side: points(law, side) for side in ("theta", "r")}
     moments = {side: (np.mean(rows, axis=0), np.cov(rows.T)) for side, rows in draws.items()}
+    found: defaultdict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
 
     def some(side: str, count: int) -> np.ndarray:
         """Draws of the law, chosen at random from all replicas."""
         return draws[side][rng.choice(len(draws[side]), count, replace=False)]
 
     for dim, count in zip(dims, trials, strict=True):
-        jobs: list[tuple[str, str, np.ndarray, np.ndarray]] = []
+        pairs: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
         for k, kind in enumerate(entries):
             runs = simulate(
                 problem, algorithm, dim=dim, trials=count, times=list(times), snapshots=list(times), entries=kind,
-                test_samples=1, seed=seed + 1 + k, progress=progress, dt=dt if algorithm.rows is None else None,
+                test_samples=1, seed=seed + 1 + k, dt=dt if algorithm.rows is None else None,
             )  # fmt: skip
             for side in draws:
                 clouds = [points(runs, side, trial) for trial in range(count)]
-                jobs += [(side, kind, cloud, some(side, len(cloud))) for cloud in clouds]
+                pairs[side, kind] = [(cloud, some(side, len(cloud))) for cloud in clouds]
                 gaps = [between_moments(np.mean(c, axis=0), np.cov(c.T), *moments[side]) for c in clouds]
-                found.setdefault((side, f"{kind}, {MOMENTS}"), []).append(np.array(gaps))
+                found[side, f"{kind}, {MOMENTS}"].append(np.array(gaps))
         for side in draws if reference else ():
-            size = len(jobs[0][2]) if side == "theta" else max(len(job[2]) for job in jobs if job[0] == "r")
-            jobs += [(side, SAMPLING, some(side, size), some(side, size)) for _ in range(count)]
+            size = len(pairs[side, entries[0]][0][0])
+            pairs[side, SAMPLING] = [(some(side, size), some(side, size)) for _ in range(count)]
         with ThreadPoolExecutor(WORKERS) as pool:
-            values = list(pool.map(lambda job: between_points(job[2], job[3]), jobs))
-        for side, kind in dict.fromkeys((job[0], job[1]) for job in jobs):
-            own = [v for v, job in zip(values, jobs, strict=True) if job[:2] == (side, kind)]
-            found.setdefault((side, kind), []).append(np.array(own))
-    for (side, kind), parts in found.items():
-        out.setdefault(side, []).append(Scaling.of_trials(kind, "d", list(dims), parts))
-    return out
+            for place, clouds in pairs.items():
+                found[place].append(np.array(list(pool.map(lambda both: between_points(*both), clouds))))
+    return {
+        side: [Scaling.of_trials(kind, "d", list(dims), parts) for (at, kind), parts in found.items() if at == side]
+        for side in draws
+    }
 
 
 def universality(curves: list[Scaling]) -> float:
@@ -100,3 +121,32 @@ def universality(curves: list[Scaling]) -> float:
     first = curves[0]
     gaps = [np.abs(c.value - first.value) / np.hypot(c.error, first.error) for c in curves[1:]]
     return float(np.max(gaps, initial=0.0))
+
+
+def bias(
+    problem: Problem,
+    algorithm: Algorithm,
+    *,
+    dims: Sequence[int],
+    trials: Sequence[int],
+    t_max: float,
+    dt: float = 0.1,
+    samples: int = 2**18,
+    seed: int = 0,
+) -> list[Scaling]:
+    """|mean over runs − limit| at t_max against d, relative to the limit; with the errors of runs and theory."""
+    law = solve(problem, algorithm, t_max=t_max, dt=dt, samples=samples, seed=seed)
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in OBSERVED}
+    for dim, count in zip(dims, trials, strict=True):
+        # what few coordinates change is what is asked about
+        with warnings.catch_warnings(action="ignore", category=UnreliableWarning):
+            size = {"dim": dim, "trials": count, "times": [t_max]}
+            runs = simulate(problem, algorithm, **size, seed=seed + dim)
+        for name in OBSERVED:
+            value, error = (float(v.ravel()[-1]) for v in law.curve(name))
+            mean, spread = (float(v.ravel()[-1]) for v in runs.curve(name))
+            found[name].append((abs(mean - value) / value, total_error(spread, error) / value))
+    return [
+        Scaling(name.replace("_", " "), "d", np.array(dims, dtype=float), *np.array(pairs).T)
+        for name, pairs in found.items()
+    ]

@@ -19,11 +19,8 @@ from ..problem.entries import GaussianEntries
 from ..results import Solution
 from ..simulation.trial import build
 from ..solver import solve
+from .laws import between_moments
 from .scaling import Scaling
-from .transport import between_moments
-
-Paths = tuple[jax.Array, ...]
-Carry = tuple[jax.Array, Paths, Paths, Paths]
 
 
 @partial(jax.jit, static_argnames=("dim", "samples", "steps", "strides"))
@@ -31,47 +28,41 @@ def _strong(
     problem: Problem,
     tau: float,
     t_max: float,
+    key: jax.Array,
     dim: int,
     samples: int,
     steps: int,
-    strides: tuple[int, ...],
-    key: jax.Array,
+    strides: Sequence[int],
 ) -> jax.Array:
     """sup_t |θ − θ_γ|²/d and sup_t |r − r_γ|²/n for every stride, on one Brownian path; t on the coarse grid."""
     data_key, path_key = jax.random.split(key)
     trial, start = build(problem, GaussianEntries(), dim, samples, 1, data_key, problem.data.at(dim))
-    data, fine = trial.data, t_max / steps
-    delta = samples / dim
+    data, fine, delta = trial.data, t_max / steps, samples / dim
+    keys = jax.vmap(partial(jax.random.fold_in, path_key))(jnp.arange(steps))
+    walk = jnp.sqrt(fine) * jax.vmap(lambda key: jax.random.normal(key, (samples,)))(keys)
 
-    def step(theta: jax.Array, t: jax.Array, dt: float, walk: jax.Array) -> jax.Array:
-        """`eq:sgf_disc` with the Brownian increment given."""
-        ell = forces(problem, t, data.X @ theta, data)
-        Z = dt + jnp.sqrt(tau * delta) * walk
-        return theta - dt * drifts(problem, t, theta) - gather(data.X, Z[:, None] * ell) / delta
+    def path(stride: int) -> jax.Array:
+        """Weights after every step of length `stride` in units of the fine one."""
+        dt = stride * fine
 
-    def one(i: jax.Array, carry: Carry) -> Carry:
-        theta, coarse, walks, sup = carry
-        walk = jnp.sqrt(fine) * jax.random.normal(jax.random.fold_in(path_key, i), (samples,))
-        theta = step(theta, i * fine, fine, walk)
-        out = []
-        for stride, path, total, worst in zip(strides, coarse, walks, sup, strict=True):
+        def step(theta: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            """`eq:sgf_disc` with the Brownian increment given."""
+            t, increment = at
+            ell = forces(problem, t, data.X @ theta, data)
+            Z = dt + jnp.sqrt(tau * delta) * increment
+            theta = theta - dt * drifts(problem, t, theta) - gather(data.X, Z[:, None] * ell) / delta
+            return theta, theta
 
-            def close(total: jax.Array, path: jax.Array, worst: jax.Array, stride: int = stride) -> Paths:
-                moved = step(path, (i + 1 - stride) * fine, stride * fine, total)
-                gap = moved - theta
-                here = jnp.stack([jnp.sum(gap**2) / dim, jnp.sum((data.X @ gap) ** 2) / samples])
-                return jnp.zeros_like(total), moved, jnp.maximum(worst, here)
+        increments = walk.reshape(-1, stride, samples).sum(axis=1)
+        return jax.lax.scan(step, start, (dt * jnp.arange(len(increments)), increments))[1]
 
-            def wait(total: jax.Array, path: jax.Array, worst: jax.Array) -> Paths:
-                return total, path, worst
+    def apart(stride: int) -> jax.Array:
+        gap = path(stride) - exact[stride - 1 :: stride]
+        moved = jax.vmap(lambda gap: data.X @ gap)(gap)
+        return jnp.stack([jnp.max(jnp.sum(part**2, (1, 2))) / part.shape[1] for part in (gap, moved)])
 
-            out.append(jax.lax.cond((i + 1) % stride == 0, close, wait, total + walk, path, worst))
-        walks, coarse, sup = zip(*out, strict=True)
-        return theta, coarse, walks, sup
-
-    count = len(strides)
-    carry = (start, (start,) * count, (jnp.zeros(samples),) * count, (jnp.zeros(2),) * count)
-    return jnp.stack(jax.lax.fori_loop(0, steps, one, carry)[3])
+    exact = path(1)
+    return jnp.stack([apart(stride) for stride in strides])
 
 
 def strong_error(
@@ -88,13 +79,13 @@ def strong_error(
     """`lem:sgf_discrete`: E sup_t |θ − θ_γ|²/d and E sup_t |r − r_γ|²/n against γ, both bounded by Cγ.
 
     θ is Euler–Maruyama with `steps` steps on the same Brownian path; γ are multiples of its step. `sup` runs over the
-    grid of γ.
+    grid of γ. Every stride must divide `steps`.
     """
     samples = round(float(problem.sample_ratio) * dim)
     keys = jax.random.split(jax.random.key(seed), trials)
-    arguments = (dim, samples, steps, tuple(strides))
+    size = (dim, samples, steps, tuple(strides))
     with jax.default_matmul_precision("highest"):
-        found = np.stack([np.asarray(_strong(problem, temperature, t_max, *arguments, key)) for key in keys])
+        found = np.stack([np.asarray(_strong(problem, temperature, t_max, key, *size)) for key in keys])
     gammas = [t_max * stride / steps for stride in strides]
     return [
         Scaling.of_trials(f"{label}, d = {dim}", "γ", gammas, list(found[:, :, i].T))
@@ -121,7 +112,6 @@ def discretisation(
     samples: int = 2**16,
     replicates: int = 4,
     seed: int = 0,
-    progress: bool | None = None,
 ) -> list[Scaling]:
     """`lem:dmft_discrete`: the system with step γ against the continuous one, for SGF, width 1 and a linear penalty.
 
@@ -130,19 +120,18 @@ def discretisation(
     smallest γ. The errors come from independent solutions.
     """
     algorithm, last = SGF(temperature), max(times)
-    options: dict[str, Any] = {"samples": samples, "kernels": True, "progress": progress}
+    options: dict[str, Any] = {"samples": samples, "kernels": True}
     if covers(problem, algorithm):
         grid = np.linspace(0.0, last, 2 * round(last / min(gammas)) + 1)
         exact = [least_squares(problem, algorithm, times=grid, kernels=True)] * replicates
     else:
-        exact = [
-            solve(problem, algorithm, last, dt=min(gammas), seed=1000 + seed + i, **options) for i in range(replicates)
-        ]
+        seeds = range(1000 + seed, 1000 + seed + replicates)
+        exact = [solve(problem, algorithm, last, dt=min(gammas), seed=one, **options) for one in seeds]
     rows: dict[str, list[np.ndarray]] = {"W₂ of the weights": [], "training loss": []}
     for gamma in gammas:
         plain = options | {"dt": gamma, "extrapolate": False}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnreliableWarning)  # the error of large steps is what is asked about
+        # the error of large steps is what is asked about
+        with warnings.catch_warnings(action="ignore", category=UnreliableWarning):
             found = [solve(problem, algorithm, last, seed=seed + i, **plain) for i in range(replicates)]
         zero = np.zeros(len(times) + problem.k)
         pairs = list(zip(found, exact, strict=True))

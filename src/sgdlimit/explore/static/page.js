@@ -2,12 +2,12 @@
 
 import { Controls } from "./controls.js";
 import { averaged, base, drawCurves, drawKernel, drawWeights, mark, picture, short, spoken } from "./plots.js";
-import { ask, fileAddress, lines, Trouble } from "./server.js";
+import { address, ask, lines, Trouble } from "./server.js";
 
 const $ = (id) => document.getElementById(id);
 const QUIET = 350; // milliseconds without a change before curves are refined
 const SLOW = 1500;
-const BINARY = ["logistic", "smooth_hinge", "exponential"];
+const BINARY = ["logistic", "hinge", "smooth_hinge", "exponential"];
 const SIGNS = ["sign", "logit", "random_signs", "classes"];
 const DRAWING = ["curves", "kernel", "time_axis", "value_axis"];
 const RUNS_ONLY = ["dim", "trials", "batch"];
@@ -131,7 +131,7 @@ async function refine() {
     draw();
     tell();
   } catch (error) {
-    if (error.name !== "AbortError" && error.word !== "superseded") trouble(error, theory ? "The curves shown are the preview. " : "");
+    if (error.name !== "AbortError") trouble(error, theory ? "The curves shown are the preview. " : "");
   }
 }
 
@@ -153,7 +153,7 @@ async function startRuns() {
       runsWords();
     }
   } catch (error) {
-    if (error.name !== "AbortError" && error.word !== "superseded") trouble(error, "No runs. ");
+    if (error.name !== "AbortError") trouble(error, "No runs. ");
   } finally {
     if (runs === mine) running = null;
     $("run").textContent = running ? "Stop" : "Simulate";
@@ -263,7 +263,6 @@ const TROUBLE = { invalid: "not a valid value", refused: "refused", full: "busy"
 
 function trouble(error, before = "") {
   if (!(error instanceof Trouble)) throw error;
-  if (error.word === "superseded") return;
   say("bad", TROUBLE[error.word] ?? error.word);
   $("trouble-words").textContent = before + error.message;
   $("trouble").hidden = false;
@@ -282,7 +281,7 @@ function links() {
   const query = controls.query();
   for (const id of ["theory-nc", "theory-csv", "runs-nc", "runs-csv"]) {
     const ready = id.startsWith("theory") ? stage === "refined" : runs?.done;
-    if (ready) $(id).href = fileAddress(id.replace("-", "."), query);
+    if (ready) $(id).href = address(id.replace("-", "."), query);
     else $(id).removeAttribute("href");
     $(id).setAttribute("aria-disabled", String(!ready));
   }

@@ -1,7 +1,5 @@
 // Questions to the server. Every answer is data, or a Trouble with a word and a sentence.
 
-const client = Array.from(crypto.getRandomValues(new Uint8Array(9)), (b) => (b % 36).toString(36)).join("");
-
 export class Trouble extends Error {
   constructor(word, message) {
     super(message);
@@ -11,8 +9,8 @@ export class Trouble extends Error {
 
 const GONE = "The server does not answer. If it was ended, start it again with “sgdlimit explore” and open the new address.";
 
-function address(what, query) {
-  return `api/${what}?${query ? query + "&" : ""}client=${client}`;
+export function address(what, query) {
+  return `api/${what}?${query}`;
 }
 
 async function request(what, query, signal) {
@@ -66,8 +64,4 @@ export async function* lines(what, query, signal) {
       yield told;
     }
   }
-}
-
-export function fileAddress(name, query) {
-  return address(name, query);
 }
