@@ -78,8 +78,7 @@ def test_the_error_of_a_curve_is_everything_uncertain_together():
     np.testing.assert_allclose(solution.curve("norm")[1], 85.0)
     np.testing.assert_allclose(solution.systematic("norm"), np.sqrt(7216))
     assert "norm_projection_error" not in repr(solution)
-    shift = sl.compare(solution, solution).samples[0].shift
-    np.testing.assert_allclose(shift, np.sqrt(7216))
+    np.testing.assert_allclose(sl.compare(solution, solution).variables["norm"].stderr, 85 * np.sqrt(2))
     bare = sl.Solution(variables("norm", dims("norm"), Estimate(one, 3 * one)), coords)
     assert set(bare.variables) == {"norm", "norm_stderr"}
     np.testing.assert_allclose(bare.curve("norm")[1], 3.0)
