@@ -213,14 +213,11 @@ class _Walk:
             return kind, _array(np.asarray(value))
         if isinstance(value, property | staticmethod | classmethod):
             return kind, self.look(value.fget if isinstance(value, property) else value.__func__)
-        # jax.jit, functools.lru_cache and the like; ours, which refuse to be pickled with nameless functions inside
-        if "__wrapped__" in getattr(value, "__dict__", ()) or kind.__module__.startswith("sgdlimit."):
-            return Same(kind), self.each(vars(value).items())
+        if "__wrapped__" in getattr(value, "__dict__", ()):  # jax.jit, functools.lru_cache and the like
+            return kind, self.each(vars(value).items())
         if kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
             return Same(value)
-        made_of = value.__reduce_ex__(
-            4
-        )  # what a pickle would hold: a name; or a class, arguments, attributes, items
+        made_of = value.__reduce_ex__(4)  # as for a pickle: a name; or a class, its arguments, attributes, items
         if isinstance(made_of, str):
             return kind, made_of
         return kind, self.each(made_of[:3]), self.each(entry for items in made_of[3:5] for entry in items or ())

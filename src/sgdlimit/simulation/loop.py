@@ -45,30 +45,34 @@ class Plan(NamedTuple):
 class Trace(NamedTuple):
     """What a trial left behind."""
 
-    recorded: list[dict[str, np.ndarray]]
-    kept: list[dict[str, np.ndarray]]
-    diverged: tuple[float, float] | None
+    recorded: dict[str, np.ndarray]
+    """By name, (times, …): as far as it came."""
+    kept: dict[str, np.ndarray]
+    """By name, (snapshots, …)."""
+    diverged: tuple[float, float] | None = None
     """Last good time and first bad one, or None."""
 
+    @property
+    def times(self) -> int:
+        """Records that were made."""
+        return len(next(iter(self.recorded.values()), ()))
 
-def packed(trace: Trace) -> dict[str, np.ndarray]:
-    """A trace as arrays by name, for a file."""
-    out = {"counts": np.asarray([len(trace.recorded), len(trace.kept)])}
-    for kind, rows in (("recorded", trace.recorded), ("kept", trace.kept)):
-        out |= {f"{kind} {name}": np.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}
-    return out if trace.diverged is None else out | {"diverged": np.asarray(trace.diverged)}
+    def packed(self) -> dict[str, np.ndarray]:
+        """All of it as arrays by name, for a file."""
+        out = {f"recorded {name}": values for name, values in self.recorded.items()}
+        out |= {f"kept {name}": values for name, values in self.kept.items()}
+        return out if self.diverged is None else out | {"diverged": np.asarray(self.diverged)}
+
+    @classmethod
+    def unpacked(cls, arrays: dict[str, np.ndarray]) -> "Trace":
+        """What `packed` made arrays of."""
+        named = [(*name.partition(" ")[::2], values) for name, values in arrays.items()]
+        recorded, kept = ({n: v for kind, n, v in named if kind == part} for part in ("recorded", "kept"))
+        return cls(recorded, kept, tuple(arrays["diverged"].tolist()) if "diverged" in arrays else None)
 
 
-def unpacked(arrays: dict[str, np.ndarray]) -> Trace:
-    """A trace from the arrays that `packed` makes of it."""
-
-    def rows(kind: str, count: int) -> list[dict[str, np.ndarray]]:
-        names = [name for name in arrays if name.startswith(f"{kind} ")]
-        return [{name.removeprefix(f"{kind} "): arrays[name][i] for name in names} for i in range(count)]
-
-    recorded, kept = (int(count) for count in arrays["counts"])
-    diverged = tuple(arrays["diverged"].tolist()) if "diverged" in arrays else None
-    return Trace(rows("recorded", recorded), rows("kept", kept), diverged)
+def _stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
 
 
 def window(algorithm: Algorithm, samples: int) -> int:
@@ -159,37 +163,38 @@ def run(
     keys: Keys,
     algorithm: Algorithm,
     plan: Plan,
-    advanced: Callable[[int], bool],
+    advanced: Callable[[int, int], bool],
     watch: Callable[[float, dict[str, np.ndarray]], None] | None = None,
 ) -> Trace:
-    """March one trial. `advanced(step)` is told of progress and answers whether to go on; `watch` of every record."""
+    """March one trial. `advanced(from, to)` hears of updates and answers whether to go on; `watch` of every record."""
     samples = trial.data.samples
     span, dt = window(algorithm, samples), plan.step_time
     state = _start(algorithm, trial.data, keys.start)
     record, keep = set(plan.record.tolist()), set(plan.keep.tolist())
-    trace = Trace([], [], None)
+    recorded: list[dict[str, np.ndarray]] = []
+    kept: list[dict[str, np.ndarray]] = []
     table, first = None, -1
     for call in _calls(plan, algorithm, trial.data, theta, span):
-        if call[0][0] // span * span != first:
-            first = call[0][0] // span * span
+        begin, end = call[0][0], call[-1][1]
+        if begin // span * span != first:
+            first = begin // span * span
             table = _draws(algorithm, keys.draws, span, samples, first)
-        end = call[-1][1]
         pieces = np.full((PIECES, 3), (end, end, 0), dtype=np.int32)
         pieces[: len(call)] = [(lo, hi, hi in record) for lo, hi in call]
         theta, state, bounded, seen = _advance(algorithm, trial, theta, state, table, first, pieces, dt, keys.steps)
         good, values = np.asarray(bounded), {name: np.asarray(value) for name, value in seen.items()}
         for i, (lo, hi) in enumerate(call):
             if not good[i] or (hi in record and not _finite(values, i)):
-                return trace._replace(diverged=(lo * dt, hi * dt))
+                return Trace(_stacked(recorded), _stacked(kept), (lo * dt, hi * dt))
             if hi in record:
-                trace.recorded.append({name: value[i] for name, value in values.items()})
+                recorded.append({name: value[i] for name, value in values.items()})
                 if watch is not None:
-                    watch(hi * dt, trace.recorded[-1])
+                    watch(hi * dt, recorded[-1])
         if end in keep:
-            trace.kept.append({name: np.asarray(value) for name, value in snapshot_jit(trial, theta).items()})
-        if not advanced(end):
+            kept.append({name: np.asarray(value) for name, value in snapshot_jit(trial, theta).items()})
+        if not advanced(begin, end):
             break
-    return trace
+    return Trace(_stacked(recorded), _stacked(kept))
 
 
 def _finite(values: dict[str, np.ndarray], i: int) -> bool:
@@ -200,4 +205,4 @@ def _finite(values: dict[str, np.ndarray], i: int) -> bool:
 def compile_for(trial: Trial, theta: jax.Array, keys: Keys, algorithm: Algorithm, plan: Plan) -> None:
     """Compile all that a run needs, by a run without updates."""
     start = np.zeros(1, dtype=np.int64)
-    run(trial, theta, keys, algorithm, plan._replace(record=start, keep=start), lambda _: True)
+    run(trial, theta, keys, algorithm, plan._replace(record=start, keep=start), lambda *_: True)
