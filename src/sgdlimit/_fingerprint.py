@@ -21,8 +21,6 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-DEPTH = 24
-"""Levels of functions in objects in functions… that are followed; below, identity counts."""
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "sgdlimit")
 """Constant wherever they lie; so are the standard library and all that is installed."""
 LIBRARY = sysconfig.get_path("stdlib") + os.sep
@@ -165,25 +163,19 @@ class _Walk:
         self.seen: dict[int, tuple[int, Any]] = {}
         self.met: list[types.FunctionType | np.ndarray] = []
         """What may change without being another object, and what jax may have kept."""
-        self.depth = 0
 
     def look(self, value: Any, names: frozenset[str] = frozenset()) -> Hashable:
         """The key of any value; of the user's modules, only the attributes of these names count."""
         if type(value) in PLAIN:
             return type(value), repr(value)
-        if self.depth > DEPTH:
-            return Same(value)
         if not issubclass(type(value), types.ModuleType):
             if id(value) in self.seen:
                 return "again", self.seen[id(value)][0]
             self.seen[id(value)] = len(self.seen), value
-        self.depth += 1
         try:
             return self.inside(value, type(value), names)
-        except Exception:  # whatever the user's object does when it is looked at
+        except Exception:  # whatever the user's object does when it is looked at, or it has no end
             return Same(value)
-        finally:
-            self.depth -= 1
 
     def each(self, values: Iterable[Any]) -> tuple[Hashable, ...]:
         return tuple([self.look(value) for value in values])

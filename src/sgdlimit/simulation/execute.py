@@ -54,21 +54,15 @@ class Ensemble(NamedTuple):
     """What the result says of how it was asked for, beside size and times."""
 
 
-def _check_workers(job: Ensemble, trials: int, workers: int | None, double: bool) -> int:
-    """As many trials at once as there are cores, as the user says, and as fit into memory."""
-    own_choice = workers is not None
+def _workers(job: Ensemble, trials: int, workers: int | None, double: bool) -> int:
+    """As many trials at once as there are cores, or the user says, and as fit into memory."""
     if workers is None:
         workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
-    workers = min(trials, whole("workers", workers, least=1, why="it must be a whole number ≥ 1"))
-    rows = job.samples or job.algorithm.rows or 1
-    # X, once more while it is drawn.
-    each = 2.0 * rows * job.dim * (8 if double else 4)
-    fitting = int(min(memory() / each, workers))
-    if fitting < 1:
+    workers = whole("workers", workers, least=1, why="it must be a whole number ≥ 1")
+    each = 2.0 * (job.samples or job.algorithm.rows or 1) * job.dim * (8 if double else 4)  # X, twice while it is drawn
+    if each > memory():
         raise reject("dim", job.dim, f"the data of a trial take {each / 1e9:.3g} GB, too much here; lower it")
-    if fitting < workers and own_choice:
-        raise reject("workers", workers, f"{fitting} trials fit into memory at once; lower it")
-    return min(workers, fitting)
+    return int(min(trials, workers, memory() / each))
 
 
 def _owner(job: Ensemble, dtype: str) -> dict[str, str]:
@@ -99,7 +93,7 @@ def execute(
         raise reject("watch", repr(watch), "it must be a function watch(trial, time, values), or None")
     dtype = single_or_double(dtype)
     double, last, step = dtype == "float64", int(job.plan.record[-1]), job.plan.step_time
-    workers = _check_workers(job, trials, workers, double)
+    workers = _workers(job, trials, workers, double)
     kept = Checkpoint(checkpoint, {} if checkpoint is None else _owner(job, dtype))
     began = compiled = clock.perf_counter()
     pieces = {index: kept.get(f"trial {index}") for index in range(trials)}
