@@ -26,7 +26,7 @@ from ..results import Runs, Variable
 from ..results.checkpoint import Checkpoint, identity
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
-from .loop import Keys, Plan, Trace, compile_for, precision, run
+from .loop import Plan, Trace, compile_for, precision, run
 from .trial import Trial
 
 MOST_TRIALS = 100_000
@@ -40,8 +40,8 @@ class Ensemble(NamedTuple):
     problem: Problem
     algorithm: Algorithm
     plan: Plan
-    prepare: Callable[[int], tuple[Trial, jax.Array, Keys]]
-    """Data, θ⁰ and keys of a trial."""
+    prepare: Callable[[int], tuple[Trial, jax.Array, jax.Array]]
+    """Data, θ⁰ and the key of a trial."""
     samples: int
     """n; 0 for infinite data."""
     dim: int
@@ -99,7 +99,7 @@ def execute(
     pieces = {index: kept.get(f"trial {index}") for index in range(trials)}
     traces = {index: Trace.unpacked(piece) for index, piece in pieces.items() if piece is not None}
     left = [index for index in range(trials) if index not in traces]
-    prepared: dict[int, tuple[Trial, jax.Array, Keys]] = {}
+    prepared: dict[int, tuple[Trial, jax.Array, jax.Array]] = {}
     halt, stopped = threading.Event(), False
     with Progress("simulating", trials * last, progress) as bar, kept.keeping():
         bar.advance(len(traces) * last)

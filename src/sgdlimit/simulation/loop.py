@@ -26,14 +26,6 @@ PIECES = 32
 snapshot_jit = jax.jit(snapshot)
 
 
-class Keys(NamedTuple):
-    """Independent streams: batches, the noise of a step, the start of the algorithm's state."""
-
-    draws: jax.Array
-    steps: jax.Array
-    start: jax.Array
-
-
 class Plan(NamedTuple):
     """What to do when: updates after which to record, and after which to keep the weights."""
 
@@ -160,7 +152,7 @@ def _calls(plan: Plan, algorithm: Algorithm, data: Data, theta: Any, span: int) 
 def run(
     trial: Trial,
     theta: jax.Array,
-    keys: Keys,
+    key: jax.Array,
     algorithm: Algorithm,
     plan: Plan,
     advanced: Callable[[int, int], bool],
@@ -169,7 +161,9 @@ def run(
     """March one trial. `advanced(from, to)` hears of updates and answers whether to go on; `watch` of every record."""
     samples = trial.data.samples
     span, dt = window(algorithm, samples), plan.step_time
-    state = _start(algorithm, trial.data, keys.start)
+    # independent streams: batches, the noise of a step, the start of the algorithm's state
+    draws, steps, start = (jax.random.fold_in(key, i) for i in (1, 2, 3))
+    state = _start(algorithm, trial.data, start)
     record, keep = set(plan.record.tolist()), set(plan.keep.tolist())
     recorded: list[dict[str, np.ndarray]] = []
     kept: list[dict[str, np.ndarray]] = []
@@ -178,10 +172,10 @@ def run(
         begin, end = call[0][0], call[-1][1]
         if begin // span * span != first:
             first = begin // span * span
-            table = _draws(algorithm, keys.draws, span, samples, first)
+            table = _draws(algorithm, draws, span, samples, first)
         pieces = np.full((PIECES, 3), (end, end, 0), dtype=np.int32)
         pieces[: len(call)] = [(lo, hi, hi in record) for lo, hi in call]
-        theta, state, bounded, seen = _advance(algorithm, trial, theta, state, table, first, pieces, dt, keys.steps)
+        theta, state, bounded, seen = _advance(algorithm, trial, theta, state, table, first, pieces, dt, steps)
         good, values = np.asarray(bounded), {name: np.asarray(value) for name, value in seen.items()}
         for i, (lo, hi) in enumerate(call):
             if not good[i] or (hi in record and not _finite(values, i)):
@@ -202,7 +196,7 @@ def _finite(values: dict[str, np.ndarray], i: int) -> bool:
     return all(np.all(np.isfinite(values[name][i])) for name in COMPARABLE if name in values)
 
 
-def compile_for(trial: Trial, theta: jax.Array, keys: Keys, algorithm: Algorithm, plan: Plan) -> None:
+def compile_for(trial: Trial, theta: jax.Array, key: jax.Array, algorithm: Algorithm, plan: Plan) -> None:
     """Compile all that a run needs, by a run without updates."""
     start = np.zeros(1, dtype=np.int64)
-    run(trial, theta, keys, algorithm, plan._replace(record=start, keep=start), lambda *_: True)
+    run(trial, theta, key, algorithm, plan._replace(record=start, keep=start), lambda *_: True)
