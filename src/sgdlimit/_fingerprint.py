@@ -143,19 +143,6 @@ def _array(value: np.ndarray) -> Hashable:
     return str(value.dtype), value.shape, hashlib.blake2b(value.tobytes(), digest_size=32).digest()
 
 
-_FIXED: dict[int, Hashable] = {}
-"""Keys of jax arrays, which do not change, by id."""
-
-
-def _jax_array(value: jax.Array) -> Hashable:
-    if id(value) not in _FIXED:
-        typed_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-        content = _array(np.asarray(jax.random.key_data(value) if typed_key else value))
-        _FIXED[id(value)] = str(value.dtype), value.weak_type, content
-        weakref.finalize(value, _FIXED.pop, id(value), None)
-    return jax.Array, _FIXED[id(value)]
-
-
 class _Walk:
     """One look at a value and all below it; objects met twice are noted by their number."""
 
@@ -199,7 +186,8 @@ class _Walk:
             read = ((n, part) for n, part in parts if not n.startswith("__") or isinstance(part, types.FunctionType))
             return Same(value), self.each(read)
         if isinstance(value, jax.Array):
-            return _jax_array(value)
+            plain = jax.random.key_data(value) if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) else value
+            return kind, str(value.dtype), value.weak_type, _array(np.asarray(plain))
         if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
             self.met += [value] * (isinstance(value, np.ndarray) and value.flags.writeable)
             return kind, _array(np.asarray(value))
