@@ -148,7 +148,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.seen: dict[int, tuple[int, Any]] = {}
-        self.met: list[types.FunctionType | np.ndarray] = []
+        self.met: list[Any] = []
         """What may change without being another object, and what jax may have kept."""
 
     def look(self, value: Any, names: frozenset[str] = frozenset()) -> Hashable:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ class Own:
 
     fn: Callable[..., object]
 
-    def __call__(self, *arguments: jax.Array) -> object:
+    def __call__(self, *arguments: jax.Array) -> Any:
         """ψ of vectors over units; the user's function takes plain numbers where there is one unit."""
         return self.fn(*(fields.as_user(x) if x.ndim else x for x in arguments))
 

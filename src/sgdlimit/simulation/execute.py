@@ -101,14 +101,14 @@ def execute(
     left = [index for index in range(trials) if index not in traces]
     prepared: dict[int, tuple[Trial, jax.Array, jax.Array]] = {}
     halt, stopped = threading.Event(), False
+    # once a trial has diverged, the others need not go further than it did
+    ends = [last, *(round(trace.diverged[1] / step) for trace in traces.values() if trace.diverged is not None)]
     with Progress("simulating", trials * last, progress) as bar, kept.keeping():
         bar.advance(len(traces) * last)
 
         def advanced(begin: int, end: int) -> bool:
             bar.advance(end - begin)
-            bad = [trace.diverged[1] for trace in list(traces.values()) if trace.diverged is not None]
-            # once a trial has diverged, the others need not go further than it did
-            return not halt.is_set() and end < min([last, *(round(time / step) for time in bad)])
+            return not halt.is_set() and end < min(ends)
 
         def march(index: int) -> None:
             if halt.is_set():
@@ -117,6 +117,8 @@ def execute(
                 own = prepared.pop(index, None) or job.prepare(index)
                 told = None if watch is None else partial(watch, index)
                 traces[index] = trace = run(*own, job.algorithm, job.plan, advanced, told)
+                if trace.diverged is not None:
+                    ends.append(round(trace.diverged[1] / step))
                 if kept.kept and _ended(job, trace):
                     kept.put(f"trial {index}", trace.packed())
 
