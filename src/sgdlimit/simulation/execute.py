@@ -26,7 +26,7 @@ from ..results import Runs, Variable
 from ..results.checkpoint import Checkpoint, identity
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
-from .loop import Plan, Trace, compile_for, precision, run
+from .loop import ENDED, Plan, Trace, compile_for, precision, run
 from .trial import Trial
 
 MOST_TRIALS = 100_000
@@ -97,7 +97,7 @@ def execute(
     kept = Checkpoint(checkpoint, {} if checkpoint is None else _owner(job, dtype))
     began = compiled = clock.perf_counter()
     pieces = {index: kept.get(f"trial {index}") for index in range(trials)}
-    traces = {index: Trace.unpacked(piece) for index, piece in pieces.items() if piece is not None}
+    traces = {index: Trace(piece) for index, piece in pieces.items() if piece is not None}
     left = [index for index in range(trials) if index not in traces]
     prepared: dict[int, tuple[Trial, jax.Array, jax.Array]] = {}
     halt, stopped = threading.Event(), False
@@ -120,7 +120,7 @@ def execute(
                 if trace.diverged is not None:
                     ends.append(round(trace.diverged[1] / step))
                 if kept.kept and _ended(job, trace):
-                    kept.put(f"trial {index}", trace.packed())
+                    kept.put(f"trial {index}", trace.values)
 
         if left:
             bar.phase("compiling")
@@ -190,7 +190,7 @@ def _ending(job: Ensemble, traces: dict[int, Trace]) -> tuple[str, str]:
     tau = getattr(job.algorithm, "temperature", None)
     limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix, algorithm=job.algorithm)
     words = divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
-    begun = [np.max(np.abs(trace.recorded["norm"][0])) for trace in traces.values() if trace.recorded]
+    begun = [np.max(np.abs(trace.values["norm"][0])) for trace in traces.values() if trace.times]
     stiff = stiff_words(job.problem, job.algorithm.stable, job.plan.step_time, 3 * max([1.0, *begun]) ** 0.5)
     if stiff and job.algorithm.rows is not None:
         stiff += " (it is τ·batch_size/dim)"
@@ -201,14 +201,15 @@ def _label(job: Ensemble, found: dict[int, Trace]) -> tuple[dict[str, Variable],
     """Stack trials; after a divergence, or Ctrl-C, keep only the times that every trial reached."""
     plan, numbers = job.plan, sorted(found)
     traces = [found[i] for i in numbers]
-    reached = min(trace.times for trace in traces)
-    kept = min(len(next(iter(trace.kept.values()), ())) for trace in traces)
-    names = ordered(traces[0].recorded) if reached else ()
-    values = {name: [trace.recorded[name][:reached] for trace in traces] for name in names}
-    for name in traces[0].kept if kept else ():  # those that do not move are the same at all snapshots
-        rows = slice(kept) if "snapshot" in dims(name) else 0
-        values[name] = [trace.kept[name][rows] for trace in traces]
-    variables = {name: Variable(("trial", *dims(name)), np.stack(parts)) for name, parts in values.items()}
+    reached, kept = (min(len(trace.values.get(name, ())) for trace in traces) for name in ("norm", "theta"))
+    variables = {}
+    names = ordered(name for name in traces[0].values if name != ENDED)
+    for name in sorted(names, key=lambda name: "time" not in dims(name)):
+        # what neither moves nor is recorded is the same at all snapshots
+        rows = slice(reached) if "time" in dims(name) else slice(kept) if "snapshot" in dims(name) else 0
+        if reached if "time" in dims(name) else kept:
+            values = np.stack([trace.values[name][rows] for trace in traces])
+            variables[name] = Variable(("trial", *dims(name)), values)
     coords = {
         "trial": np.asarray(numbers),
         "time": plan.record[:reached] * plan.step_time,

@@ -34,33 +34,25 @@ class Plan(NamedTuple):
     keep: np.ndarray
 
 
+ENDED = "diverged between"
+"""Name of the two times of a divergence in a trace; no name of a user's has a space."""
+
+
 class Trace(NamedTuple):
     """What a trial left behind."""
 
-    recorded: dict[str, np.ndarray]
-    """By name, (times, …): as far as it came."""
-    kept: dict[str, np.ndarray]
-    """By name, (snapshots, …)."""
-    diverged: tuple[float, float] | None = None
-    """Last good time and first bad one, or None."""
+    values: dict[str, np.ndarray]
+    """By name, as far as it came: what was recorded, (times, …), and what was kept, (snapshots, …)."""
 
     @property
     def times(self) -> int:
         """Records that were made."""
-        return len(next(iter(self.recorded.values()), ()))
+        return len(self.values.get("norm", ()))
 
-    def packed(self) -> dict[str, np.ndarray]:
-        """All of it as arrays by name, for a file."""
-        out = {f"recorded {name}": values for name, values in self.recorded.items()}
-        out |= {f"kept {name}": values for name, values in self.kept.items()}
-        return out if self.diverged is None else out | {"diverged": np.asarray(self.diverged)}
-
-    @classmethod
-    def unpacked(cls, arrays: dict[str, np.ndarray]) -> "Trace":
-        """What `packed` made arrays of."""
-        named = [(*name.partition(" ")[::2], values) for name, values in arrays.items()]
-        recorded, kept = ({n: v for kind, n, v in named if kind == part} for part in ("recorded", "kept"))
-        return cls(recorded, kept, tuple(arrays["diverged"].tolist()) if "diverged" in arrays else None)
+    @property
+    def diverged(self) -> list[float] | None:
+        """Last good time and first bad one, or None."""
+        return self.values[ENDED].tolist() if ENDED in self.values else None
 
 
 def _stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -179,7 +171,7 @@ def run(
         good, values = np.asarray(bounded), {name: np.asarray(value) for name, value in seen.items()}
         for i, (lo, hi) in enumerate(call):
             if not good[i] or (hi in record and not _finite(values, i)):
-                return Trace(_stacked(recorded), _stacked(kept), (lo * dt, hi * dt))
+                return Trace(_stacked(recorded) | _stacked(kept) | {ENDED: np.array([lo * dt, hi * dt])})
             if hi in record:
                 recorded.append({name: value[i] for name, value in values.items()})
                 if watch is not None:
@@ -188,7 +180,7 @@ def run(
             kept.append({name: np.asarray(value) for name, value in snapshot_jit(trial, theta).items()})
         if not advanced(begin, end):
             break
-    return Trace(_stacked(recorded), _stacked(kept))
+    return Trace(_stacked(recorded) | _stacked(kept))
 
 
 def _finite(values: dict[str, np.ndarray], i: int) -> bool:
