@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .._fingerprint import digest
-from .._machine import memory
+from .._machine import cores, memory
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, Interrupted, reject, whole
 from ..errors import precision as single_or_double
@@ -56,9 +56,7 @@ class Ensemble(NamedTuple):
 
 def _workers(job: Ensemble, trials: int, workers: int | None, double: bool) -> int:
     """As many trials at once as there are cores, or the user says, and as fit into memory."""
-    if workers is None:
-        workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
-    workers = whole("workers", workers, least=1, why="it must be a whole number ≥ 1")
+    workers = whole("workers", cores() if workers is None else workers, least=1, why="it must be a whole number ≥ 1")
     each = 2.0 * (job.samples or job.algorithm.rows or 1) * job.dim * (8 if double else 4)  # X, twice while it is drawn
     if each > memory():
         raise reject("dim", job.dim, f"the data of a trial take {each / 1e9:.3g} GB, too much here; lower it")
@@ -86,9 +84,8 @@ def execute(
 
     What Ctrl-C leaves are the finished trials; where there are none yet, those that run, as far as all have come.
     """
-    trials = whole(
-        "trials", trials, least=1, most=MOST_TRIALS, why=f"it must be a whole number from 1 to {MOST_TRIALS}"
-    )
+    why = f"it must be a whole number from 1 to {MOST_TRIALS}"
+    trials = whole("trials", trials, least=1, most=MOST_TRIALS, why=why)
     if watch is not None and not callable(watch):
         raise reject("watch", repr(watch), "it must be a function watch(trial, time, values), or None")
     dtype = single_or_double(dtype)
@@ -153,15 +150,10 @@ def execute(
     size = {"dim": job.dim, "samples": job.samples or None, "trials": trials, "dtype": dtype}
     seconds = {"seconds": round(finished - compiled, 3), "compile_seconds": round(compiled - began, 3)}
     about = provenance(
-        job.method,
-        job.problem,
-        job.algorithm,
-        seed=job.seed,
+        job.method, job.problem, job.algorithm, seed=job.seed, status=status, message=message,
         options={"t_max": float(last * step)} | job.options | size,
-        status=status,
-        message=message,
         diagnostics=seconds | {"updates": last, "step_time": step, "workers": workers},
-    )
+    )  # fmt: skip
     runs = Runs(*_label(job, traces), about)
     if stopped:
         raise Interrupted(runs)
