@@ -66,6 +66,18 @@ def test_error_is_relative_to_the_scale():
     assert not judge(TIME, {"norm": Curve(broken, zero, zero)}).passed
 
 
+def test_replicas_that_run_apart():
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal((16, 1))
+    found = judge(TIME, {"norm": curve(1 + 1e-3 * noise * np.exp(1.6 * TIME))})
+    assert "replicas drift" in failed(found)
+    assert check(found, "replicas drift").words.startswith("norm")
+    small = judge(TIME, {"norm": curve(1 + 1e-5 * noise * np.exp(1.6 * TIME))})
+    assert small.passed  # grows as fast, but does not matter yet
+    linear = judge(TIME, {"norm": curve(1 + 0.3 * noise * TIME / 4)})
+    assert check(linear, "replicas drift").passed
+
+
 @pytest.mark.parametrize("share", [0.5, 0.25])
 def test_two_groups_of_replicas(share):
     rng = np.random.default_rng(2)
@@ -75,6 +87,16 @@ def test_two_groups_of_replicas(share):
     assert "replicas split" in failed(found)
     same = smooth(rng, 16, 0.02) + np.where(side, 0.0, 0.04)[:, None] * TIME / 4
     assert check(judge(TIME, {"overlap": curve(same)}), "replicas split").passed  # no two answers: 4 % apart
+
+
+def test_one_replica_far_out():
+    rng = np.random.default_rng(3)
+    copies = smooth(rng, 16, 1e-3)
+    copies[5] += 0.8 * np.sin(np.pi * TIME / 4)
+    found = judge(TIME, {"norm": curve(copies), "train_loss": curve(smooth(rng, 16, 0.02))})
+    assert "heavy tails" in failed(found)
+    assert "t = 2" in check(found, "heavy tails").words
+    assert check(found, "replicas split").passed
 
 
 @pytest.mark.parametrize("count", [4, 8, 16, 20, 32, 64])
@@ -96,6 +118,17 @@ def test_separation_is_found_where_two_groups_are():
     assert apart[0] == pytest.approx(20, rel=0.1)
     assert distance[0] == pytest.approx(2, rel=0.02)
     assert quality._separation(np.ones((1, 8)))[1][0] == 0
+
+
+@pytest.mark.parametrize("count", REPLICAS)
+def test_share_of_one_replica_is_grubbs_test(count):
+    """The bound is Bonferroni's: one in a thousand exceeds it, or fewer."""
+    rng = np.random.default_rng(count)
+    values = rng.standard_normal((200_000, count))
+    squares = (values - values.mean(axis=1, keepdims=True)) ** 2
+    limit = quality._largest_share(stats.t.isf(1e-3 / (2 * count), count - 2), count)
+    rate = np.mean(squares.max(axis=1) / squares.sum(axis=1) > limit)
+    assert 5e-4 < rate < 1e-3 + 4 * np.sqrt(1e-3 / 200_000)
 
 
 def test_growth_without_bound():

@@ -28,10 +28,16 @@ class Status(enum.StrEnum):
 
 ERROR = 0.10
 """An error above this share of its curve makes the curve unreliable."""
+SPREAD = 0.05
+"""Replicas that drift apart matter once the standard error is above this share of the curve."""
 GROUPS = 0.10
 """Two groups of replicas matter once they are this share of the curve apart."""
+TAIL = 0.02
+"""One replica that makes up the spread matters once the standard error is above this share of the curve."""
 RARE = 1e-5
-"""False-alarm rate of the test for two groups on one curve."""
+"""False-alarm rate of one test on one curve; some fifty are made for a solution."""
+STEADY = 2.0
+"""Factor by which spreads that do not run away grow over the second half of the time: as √t or t."""
 DOUBLING = 2.0
 """Growth of the norm over the last quarter of the time, beyond which it is asked whether it slows down."""
 STEADILY = 0.85
@@ -177,8 +183,11 @@ def judge(time: np.ndarray, curves: Mapping[str, Curve], scales: Mapping[str, fl
     scales: the size of a curve, where that is not its largest value. Checks, each failing above its limit:
 
     - "error of x": the largest total error, √(stderr² + systematic²); limit 0.10.
+    - "replicas drift": the spread over replicas grew over the second half of the time by more than it does at random
+      and by itself, and is large.
     - "replicas split": two groups of replicas, at late times, further apart than those of a Gaussian sample, and by a
       large share of the curve.
+    - "heavy tails": one replica makes up more of the variance than in a Gaussian sample (Grubbs), where it is large.
     - "growth": the norm at least doubles over the last quarter of the time, does not slow down, and the training loss
       does not fall.
 
@@ -196,8 +205,10 @@ def judge(time: np.ndarray, curves: Mapping[str, Curve], scales: Mapping[str, fl
         for name, curve in shown.items()
         if curve.replicas is not None and len(curve.replicas) > 3 and given[name] > 0 and len(time) > 1
     }
-    found = [_split(name, time, values) for name, values in copies.items() if np.all(np.isfinite(values))]
-    checks += [max(found, key=lambda check: check.value)] if found else []
+    copies = {name: values for name, values in copies.items() if np.all(np.isfinite(values))}
+    for look in (_drift, _split, _tails):
+        found = [look(name, time, values) for name, values in copies.items()]
+        checks += [max(found, key=lambda check: check.value)] if found else []
     if "norm" in shown and len(time) > 3:
         checks.append(_growth(time, shown))
     return Quality(checks)
@@ -212,17 +223,44 @@ def _error(name: str, time: np.ndarray, curve: Curve, size: float) -> Check:
     return Check.most(f"error of {name}", share(error, size), ERROR, f"share of the curve, largest at t = {at:.3g}")
 
 
+def _both(name: str, first: tuple[float, float], second: tuple[float, float], words: str) -> Check:
+    """Fails only if both values are above their limits."""
+    return Check.most(name, min(first[0] / first[1], second[0] / second[1]), 1.0, words)
+
+
+def _worst(*parts: np.ndarray) -> int:
+    """The entry whose smaller part is largest."""
+    return int(np.argmax(np.min(parts, axis=0)))
+
+
+def _drift(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
+    from scipy.special import fdtri
+
+    count = len(copies)
+    spread = copies.std(axis=0, ddof=1)
+    middle = (time[0] + time[-1]) / 2
+    half = np.array([np.interp(middle, time, column) for column in spread.T])
+    growth, size = spread[-1] / np.maximum(half, 1e-12), spread[-1] / math.sqrt(count)
+    # two variances of so many replicas differ by such a factor at random
+    limit = STEADY * math.sqrt(fdtri(count - 1, count - 1, 1 - RARE))
+    e = _worst(growth / limit, size / SPREAD)
+    words = (
+        f"{name}: spread {min(growth[e], 999.0):.2g} times that at t = {middle:.3g} (limit {limit:.2g}), "
+        f"standard error {percent(size[e])} of the curve (limit {percent(SPREAD)})"
+    )
+    return _both("replicas drift", (growth[e], limit), (size[e], SPREAD), words)
+
+
 def _split(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
     late = time >= time[-1] - (time[-1] - time[0]) / 4
     apart, distance = _separation(copies[:, late].mean(axis=1).T)
     limit = _separation_limit(len(copies))
-    parts = np.minimum(apart / limit, distance / GROUPS)
-    e = int(np.argmax(parts))
+    e = _worst(apart / limit, distance / GROUPS)
     words = (
         f"{name}: two groups at late times, {min(apart[e], 999.0):.2g} of their spreads apart (limit {limit:.2g}), "
         f"{percent(distance[e])} of the curve (limit {percent(GROUPS)})"
     )
-    return Check.most("replicas split", parts[e], 1.0, words)
+    return _both("replicas split", (apart[e], limit), (distance[e], GROUPS), words)
 
 
 def _separation_limit(count: int) -> float:
@@ -232,7 +270,7 @@ def _separation_limit(count: int) -> float:
 def _separation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Best division of (entries, replicas) at a gap: distance of the groups' means in units of their spread, and as is.
 
-    A group has two replicas and an eighth of all at least: one far out is no group.
+    A group has two replicas and an eighth of all at least: one far out is no group, but a tail.
     """
     values = np.sort(values - values.mean(axis=1, keepdims=True), axis=1)
     count = values.shape[1]
@@ -245,6 +283,30 @@ def _separation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     apart = distance / spread
     best = apart.argmax(axis=1)[:, None]
     return np.take_along_axis(apart, best, axis=1)[:, 0], np.take_along_axis(distance, best, axis=1)[:, 0]
+
+
+def _tails(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
+    from scipy.special import stdtrit
+
+    count = len(copies)
+    squares = (copies - copies.mean(axis=0)) ** 2
+    total = squares.sum(axis=0)
+    widest = total.argmax(axis=0)[None, :]  # looked at where the spread of an entry is largest
+    there = np.take_along_axis(total, widest, axis=0)[0]
+    part = np.take_along_axis(squares.max(axis=0), widest, axis=0)[0] / np.maximum(there, 1e-300)
+    size = np.sqrt(there / (count * (count - 1)))
+    limit = _largest_share(stdtrit(count - 2, 1 - RARE / (2 * count)), count)
+    e = _worst(part / limit, size / TAIL)
+    words = (
+        f"{name}: one of {count} replicas makes {percent(part[e])} of the variance at t = {time[widest[0, e]]:.3g} "
+        f"(limit {percent(limit)}), standard error {percent(size[e])} of the curve (limit {percent(TAIL)})"
+    )
+    return _both("heavy tails", (part[e], limit), (size[e], TAIL), words)
+
+
+def _largest_share(t: float, count: int) -> float:
+    """Grubbs: the share of the sum of squares in one of `count` Gaussian values, from the quantile of Student's t."""
+    return (count - 1) / count * t**2 / (count - 2 + t**2)
 
 
 def _growth(time: np.ndarray, curves: Mapping[str, Curve]) -> Check:
@@ -260,4 +322,4 @@ def _growth(time: np.ndarray, curves: Mapping[str, Curve]) -> Check:
     if fell:
         return Check.report("growth", last, f"{words}; the training loss falls")
     slowing = math.log(last) / max(math.log(before), 1e-12)
-    return Check.most("growth", min(last / DOUBLING, max(slowing / STEADILY, last / SOARING)), 1.0, words)
+    return _both("growth", (last, DOUBLING), (max(slowing / STEADILY, last / SOARING), 1.0), words)
