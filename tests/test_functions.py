@@ -271,15 +271,6 @@ def _closure_named_like_a_global(change):
     return lambda r, y: TABLE * half(r, y), set_scale
 
 
-def _set_beside_an_attribute(change):
-    class Keeping:
-        def __call__(self, r, y):
-            self.SCALE = SCALE
-            return self.SCALE * half(r, y)
-
-    return Keeping(), _global(change)[1]
-
-
 def _deep_closure(change):
     scale = 1.0
 
@@ -476,34 +467,6 @@ def test_the_function_itself_comes_back():
     again = jax.tree.unflatten(form, leaves)
     assert again.fn is fn
     assert again.predict is jnp.tanh
-
-
-def test_what_a_function_records_does_not_compile_it_again(force):
-    seen, log, calls = {}, [], 0
-
-    def fn(r, y):
-        nonlocal calls
-        calls += 1
-        seen["r"] = jnp.shape(r)
-        seen["n"] = 0
-        seen["n"] += 1
-        log.append(calls)
-        return half(r, y)
-
-    class Counting:
-        calls = 0
-
-        def __call__(self, r, y):
-            self.calls += 1
-            return half(r, y)
-
-    for loss in (sl.Loss(fn), sl.Loss(Counting())):
-        before = force.compiled
-        problem = sl.Problem(loss=loss, sample_ratio=2.0, teacher=sl.Normal(1.0))
-        for _ in range(3):
-            force.jitted(problem, ONE)
-        assert force.compiled == before + 1
-    assert calls == len(log) > 0
 
 
 def test_functions_that_hold_themselves_or_tracers():

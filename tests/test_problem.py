@@ -283,7 +283,7 @@ def test_problems_pickle_by_the_names_of_their_functions():
     assert pickle.loads(pickle.dumps(problem)) == problem
     assert pickle.loads(pickle.dumps(sl.SGD(0.3, 2))) == sl.SGD(0.3, 2)
     nameless = sl.Problem(**(GOOD | {"loss": sl.Loss(lambda r, y: (r - y) ** 4)}))
-    with pytest.raises(sl.InputError, match=r"Loss\.fn.*top level of a module"):
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
         pickle.dumps(nameless)
     same: Any = copy.deepcopy(nameless)
     assert same.loss.fn is getattr(nameless.loss, "fn")  # noqa: B009

@@ -1,6 +1,6 @@
 """Square roots of second moments. Matrices are symmetric up to rounding; leading axes are batches."""
 
-from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +13,8 @@ NULL = 1e-12
 
 def root(matrix: Array | Host) -> Array:
     """Return the symmetric square root of a positive semidefinite matrix; rounding below zero counts as zero."""
-    return _spectral(matrix, lambda values: jnp.sqrt(jnp.clip(values, 0.0, None)))
+    values, vectors = jnp.linalg.eigh(matrix)  # of its symmetric part
+    return (vectors * jnp.sqrt(jnp.clip(values, 0.0, None))[..., None, :]) @ vectors.mT
 
 
 def root_of(matrix: Array | Host) -> Host:
@@ -23,30 +24,15 @@ def root_of(matrix: Array | Host) -> Host:
     return (vectors * np.sqrt(np.clip(values, 0.0, None))[..., None, :]) @ vectors.mT
 
 
-def power(matrix: Array | Host, exponent: float) -> Array:
-    """Return a power of a positive semidefinite matrix; null directions stay null, also for a negative exponent."""
-
-    def of(values: Array) -> Array:
-        kept = values > NULL * jnp.max(jnp.abs(values), axis=-1, keepdims=True, initial=1e-300)
-        return jnp.where(kept, jnp.where(kept, values, 1.0) ** exponent, 0.0)
-
-    return _spectral(matrix, of)
-
-
-def power_of(matrix: Array | Host, exponent: float) -> Host:
-    """Return what `power` does, by numpy and in double precision."""
-    values, vectors = np.linalg.eigh(np.asarray(matrix, dtype=np.float64))
-    kept = values > NULL * np.max(np.abs(values), initial=1e-300)
-    return (vectors * np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)) @ vectors.mT
+def power(matrix: Any, exponent: float, xp: Any = jnp) -> Any:
+    """Return a power of a positive semidefinite matrix, by jax or by numpy as `xp`; null directions stay null, also
+    for a negative exponent."""
+    values, vectors = xp.linalg.eigh(matrix)
+    kept = values > NULL * xp.max(xp.abs(values), axis=-1, keepdims=True, initial=1e-300)
+    return (vectors * xp.where(kept, xp.where(kept, values, 1.0) ** exponent, 0.0)[..., None, :]) @ vectors.mT
 
 
 def match(sample: Array, gram: Array) -> Array:
     """Return rows (N, p) mapped linearly, so that their second moments are `gram`; null directions stay null."""
     observed = sample.T @ sample / len(sample)
     return sample @ (power(gram, 0.5) @ power(observed, -0.5)).T
-
-
-def _spectral(matrix: Array | Host, function: Callable[[Array], Array]) -> Array:
-    """A function of a symmetric matrix."""
-    values, vectors = jnp.linalg.eigh(matrix)  # of its symmetric part
-    return (vectors * function(values)[..., None, :]) @ vectors.mT

@@ -6,8 +6,6 @@ Rebuilding a tree inside jax skips `__post_init__`, so that checks run on the us
 """
 
 import dataclasses
-import sys
-import types
 from collections.abc import Hashable
 from typing import Any, TypeVar
 
@@ -16,7 +14,6 @@ import numpy as np
 
 from ._fingerprint import Same, Snapshot, holds_function
 from ._types import Tree
-from .errors import reject
 
 Cls = TypeVar("Cls", bound=type)
 
@@ -39,52 +36,17 @@ def tree(cls: Cls) -> Cls:
     structure = tuple(f.name for f in fields if f.metadata.get("static"))
 
     def flatten(obj: Any) -> tuple[tuple[Tree, ...], tuple[Hashable, ...]]:
-        return tuple(getattr(obj, n) for n in leaves), tuple(_seal(getattr(obj, n)) for n in structure)
+        fixed = (getattr(obj, name) for name in structure)
+        return tuple(getattr(obj, n) for n in leaves), tuple(Snapshot(v) if holds_function(v) else v for v in fixed)
 
     def unflatten(meta: tuple[Hashable, ...], data: tuple[Tree, ...]) -> Any:
         obj = object.__new__(cls)
-        settle(obj, **dict(zip(structure + leaves, (*map(_unseal, meta), *data), strict=True)))
+        fixed = (part.value if type(part) is Snapshot else part for part in meta)
+        settle(obj, **dict(zip(structure + leaves, (*fixed, *data), strict=True)))
         return obj
 
-    def __getstate__(self: Any) -> dict[str, Any]:
-        for name in structure:
-            _refuse_nameless(f"{cls.__name__}.{name}", getattr(self, name))
-        return dict(vars(self))
-
-    cls.__getstate__ = __getstate__  # type: ignore[attr-defined]
     jax.tree_util.register_pytree_node(cls, flatten, unflatten)
     return cls
-
-
-BY_VALUE = ("copy", "cloudpickle", "dill")
-"""Modules that copy a function itself, not its name."""
-
-
-def _refuse_nameless(argument: str, value: object) -> None:
-    """Refuse to pickle a function that cannot be imported by its name, unless it is copied by value."""
-    if isinstance(value, types.FunctionType) and _importable(value) is not value:
-        frame = sys._getframe()
-        while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] not in BY_VALUE:
-            frame = frame.f_back
-        if frame is None:
-            why = "pickle keeps functions by name; define it with def at the top level of a module, or use cloudpickle"
-            raise reject(argument, value.__qualname__, why)
-
-
-def _importable(fn: types.FunctionType) -> Any:
-    """What an import of the function's name gives; None where it has none."""
-    found: Any = sys.modules.get(fn.__module__)
-    for part in fn.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found
-
-
-def _seal(value: Any) -> Any:
-    return Snapshot(value) if holds_function(value) else value
-
-
-def _unseal(value: Any) -> Any:
-    return value.value if type(value) is Snapshot else value
 
 
 def values_of(tree: Tree) -> Hashable:

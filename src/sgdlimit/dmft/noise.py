@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._linalg import power, power_of
+from .._linalg import power
 from .._random import words
 from .._types import Array, Host, Key, Tree
 from ..measure.averages import quickly
@@ -73,7 +73,7 @@ def coordinates(problem: Problem, key: Key, count: int, xp: ModuleType) -> Array
         sample = xp.concatenate(problem.sample_weights(key, count), axis=1).astype(xp.float64)
     else:
         sample = problem.spread_weights(key, count)
-    return (sample @ (power if xp is jnp else power_of)(sample.T @ sample / count, -0.5)).T
+    return (sample @ power(sample.T @ sample / count, -0.5, xp)).T
 
 
 def orthonormal_basis(problem: Problem, raw: A, z: A, xp: ModuleType) -> tuple[A, A]:

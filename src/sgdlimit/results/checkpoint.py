@@ -10,7 +10,6 @@ import io
 import json
 import threading
 import time as clock
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import final
@@ -122,12 +121,9 @@ class Checkpoint:
         try:
             yield
         except KeyboardInterrupt:
-            self.write()
             raise KeyboardInterrupt(self.told()) from None
-        except BaseException:
+        finally:
             self.write()
-            raise
-        self.write()
 
 
 def _read(target: Path, owner: Mapping[str, str]) -> dict[str, dict[str, np.ndarray]]:
@@ -138,12 +134,9 @@ def _read(target: Path, owner: Mapping[str, str]) -> dict[str, dict[str, np.ndar
         raise reject("checkpoint", target, "it is no checkpoint of this version; name a new file")
     if hashlib.sha256(content[head:]).digest() != content[len(MAGIC) : head]:
         raise reject("checkpoint", target, "the file is damaged; delete it to begin anew")
-    try:
-        with np.load(io.BytesIO(content[head:]), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        known = json.loads(arrays.pop("owner").tobytes())
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise reject("checkpoint", target, "the file is damaged; delete it to begin anew") from error
+    with np.load(io.BytesIO(content[head:]), allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    known = json.loads(arrays.pop("owner").tobytes())
     for part in {**owner, **known}:
         theirs, ours = known.get(part, "none"), owner.get(part, "none")
         if theirs != ours:

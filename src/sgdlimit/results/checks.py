@@ -71,11 +71,8 @@ def _about(about: Mapping[str, Any]) -> Iterator[str]:
     for key in ("method", "status", "message"):
         if not isinstance(about.get(key, ""), str):
             yield f"{key} is not a word"
-    for key in ("problem", "algorithm"):
-        if not isinstance(about.get(key), dict | None):
-            yield f"{key} is not a table"
-    for key in ("options", "diagnostics"):
-        if not isinstance(about.get(key, {}), dict):
+    for key, missing in {"problem": None, "algorithm": None, "options": {}, "diagnostics": {}}.items():
+        if not isinstance(about.get(key, missing), dict | type(missing)):
             yield f"{key} is not a table"
     yield from (f"{where}: {why}" for where, _, why in oddities(about))
 

@@ -23,16 +23,15 @@ DAY = 86400.0
 def source(argument: str, path: object, remedy: str = "") -> Path:
     """A file that can be read."""
     found = _path(argument, path)
+    mode = _mode(argument, found)
+    if mode is None:
+        raise reject(argument, found, f"there is no such file{remedy}")
+    if not stat.S_ISREG(mode):
+        raise reject(argument, found, f"there is no such file: it is {_kind(mode)}{remedy}")
     try:
-        kind = os.stat(found).st_mode
-        if stat.S_ISREG(kind):
-            os.close(os.open(found, os.O_RDONLY))
-    except FileNotFoundError:
-        raise reject(argument, found, f"there is no such file{remedy}") from None
-    except (OSError, ValueError) as error:
+        os.close(os.open(found, os.O_RDONLY))
+    except OSError as error:
         raise _refused(argument, found, error) from None
-    if not stat.S_ISREG(kind):
-        raise reject(argument, found, f"there is no such file: it is {_kind(kind)}{remedy}")
     return found
 
 
@@ -42,22 +41,16 @@ def destination(argument: str, path: object, overwrite: bool, remedy: str = "say
     Only ordinary files are written: a pipe or a device cannot be replaced as a whole.
     """
     named = _path(argument, path)
-    try:
-        there = os.stat(named)
-    except FileNotFoundError:
-        there = None
-    except (OSError, ValueError) as error:
-        raise _refused(argument, named, error) from None
+    mode = _mode(argument, named)
     target = Path(os.path.realpath(named))
-    if there is not None:
-        if not stat.S_ISREG(there.st_mode):
-            raise reject(argument, named, f"it is {_kind(there.st_mode)}; name an ordinary file, such as run.nc")
-        if not overwrite:
-            raise reject(argument, named, f"the file exists; name another, or {remedy}")
-    elif not target.parent.is_dir():
+    if mode is not None and not stat.S_ISREG(mode):
+        raise reject(argument, named, f"it is {_kind(mode)}; name an ordinary file, such as run.nc")
+    if mode is not None and not overwrite:
+        raise reject(argument, named, f"the file exists; name another, or {remedy}")
+    if not target.parent.is_dir():
         raise reject(argument, named, f"the folder {target.parent} does not exist; create it first")
     try:
-        if there is not None:
+        if mode is not None:
             os.close(os.open(target, os.O_WRONLY))
         handle, trial = _create(target)
         os.close(handle)
@@ -100,24 +93,33 @@ def _path(argument: str, path: object) -> Path:
     return Path(path)
 
 
+def _mode(argument: str, path: Path) -> int | None:
+    """What kind of thing there is; None: nothing."""
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _refused(argument, path, error) from None
+
+
 def _kind(mode: int) -> str:
-    names = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
-    return next((name for test, name in names.items() if test(mode)), "a device")
+    names = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return names.get(stat.S_IFMT(mode), "a device")
 
 
 def _refused(argument: str, path: Path, error: Exception, size: int = 0) -> InputError:
     """What the system says about a file, with the folder it is in and what to do."""
-    folder, code = path.parent, getattr(error, "errno", None) or 0
-    said = getattr(error, "strerror", None) or str(error)
-    full = f"the disk of {folder} has no room; make some, or choose another"
-    closed = f"this file or the folder {folder} may not be read, written or searched; choose another"
-    remedies = {
-        errno.ENAMETOOLONG: "choose a shorter name",
-        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), full),
-        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), closed),
-    }
+    code, said = getattr(error, "errno", None), getattr(error, "strerror", None) or str(error)
+    remedy = "choose another name or folder"
+    if code == errno.ENAMETOOLONG:
+        remedy = "choose a shorter name"
+    elif code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = f"the disk of {path.parent} has no room; make some, or choose another"
+    elif code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        remedy = f"this file or the folder {path.parent} may not be read, written or searched; choose another"
     kept = f" ({size} bytes are needed; nothing there was changed)" if size else ""
-    return reject(argument, path, f"{said}: {remedies.get(code, 'choose another name or folder')}{kept}")
+    return reject(argument, path, f"{said}: {remedy}{kept}")
 
 
 def _stem(target: Path) -> str:
@@ -137,24 +139,20 @@ def _create(target: Path) -> tuple[int, Path]:
 
 
 def _clean(target: Path) -> None:
-    """Remove what killed writers of this target left behind."""
+    """Remove what killed writers of this target left behind: of processes that are gone, or that of days ago."""
     with contextlib.suppress(OSError):
         for stray in target.parent.glob(f"{_stem(target)}-*.part"):
-            if _abandoned(stray):
+            machine, process = stray.name.split("-")[2:4]
+            gone = time.time() - stray.stat().st_mtime > DAY
+            if os.name == "posix" and machine == _digest(platform.node()):
+                try:
+                    os.kill(int(process), 0)
+                except ProcessLookupError:
+                    gone = True
+                except (OSError, ValueError, OverflowError):
+                    pass
+            if gone:
                 stray.unlink(missing_ok=True)
-
-
-def _abandoned(stray: Path) -> bool:
-    """Whether the process that was writing it is gone."""
-    machine, _, process = stray.name.removesuffix(".part").rpartition("-")[0].rpartition("-")
-    if os.name == "posix" and machine.endswith(_digest(platform.node())) and process.isdecimal():
-        try:
-            os.kill(int(process), 0)
-        except ProcessLookupError:
-            return True
-        except (OSError, OverflowError):
-            pass
-    return time.time() - stray.stat().st_mtime > DAY
 
 
 def _settle(folder: Path) -> None:

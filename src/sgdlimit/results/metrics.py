@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -24,56 +24,31 @@ Named = tuple[tuple[str, Callable[..., jax.Array]], ...]
 
 @final
 @dataclass(frozen=True)
-class OnSample:
-    """ψ(r, r*, z) as the user wrote it; equal functions compare equal, and so compile once."""
+class Own:
+    """ψ(r, r*, z) or ψ(θ, θ*) as the user wrote it; equal functions compare equal, and so compile once."""
 
     fn: Callable[..., object]
 
-    def __call__(self, r: jax.Array, r_star: jax.Array, z: jax.Array) -> object:
+    def __call__(self, *arguments: jax.Array) -> Any:
         """ψ of vectors over units; the user's function takes plain numbers where there is one unit."""
-        return self.fn(fields.as_user(r), fields.as_user(r_star), z)
-
-
-@final
-@dataclass(frozen=True)
-class OnWeight:
-    """ψ(θ, θ*) as the user wrote it."""
-
-    fn: Callable[..., object]
-
-    def __call__(self, theta: jax.Array, theta_star: jax.Array) -> object:
-        """ψ of vectors over units; the user's function takes plain numbers where there is one unit."""
-        return self.fn(fields.as_user(theta), fields.as_user(theta_star))
+        return self.fn(*(fields.as_user(x) if x.ndim else x for x in arguments))
 
 
 def on_samples(problem: Problem, metrics: object) -> Named:
     """The user's averages over samples, by name: functions of (r, r_star, z) that return a real scalar."""
-    shapes = (*_widths(problem), jax.ShapeDtypeStruct((), jnp.float32))
-    return _checked("metrics", metrics, OnSample, shapes, "(r, r_star, z)")
+    return _checked("metrics", metrics, ((problem.width,), (problem.k,), ()), "(r, r_star, z)")
 
 
 def on_weights(problem: Problem, metrics: object) -> Named:
     """The user's averages over weights, by name: functions of (theta, theta_star) that return a real scalar."""
-    return _checked("weight_metrics", metrics, OnWeight, _widths(problem), "(theta, theta_star)")
+    return _checked("weight_metrics", metrics, ((problem.width,), (problem.k,)), "(theta, theta_star)")
 
 
-def _widths(problem: Problem) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    student, teacher = (jax.ShapeDtypeStruct((width,), jnp.float32) for width in (problem.width, problem.k))
-    return student, teacher
-
-
-def _checked(
-    argument: str,
-    metrics: object,
-    kind: type[OnSample | OnWeight],
-    shapes: tuple[jax.ShapeDtypeStruct, ...],
-    takes: str,
-) -> Named:
+def _checked(argument: str, metrics: object, shapes: tuple[tuple[int, ...], ...], takes: str) -> Named:
     if metrics is None:
         return ()
     if not isinstance(metrics, Mapping):
         raise reject(argument, repr(metrics), "it must be a mapping from names to functions")
-    out = []
     for name, fn in metrics.items():
         if not isinstance(name, str) or not name.isidentifier() or reserved(name) or name in INTERNAL:
             raise reject(argument, repr(name), "a name must be an identifier that is not in use, such as 'margin'")
@@ -81,11 +56,10 @@ def _checked(
         if not callable(fn):
             raise reject(here, repr(fn), f"it must be a function of {takes}")
         try:
-            result = jax.eval_shape(kind(fn), *shapes)
+            result = jax.eval_shape(Own(fn), *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))
         except Exception as error:
             first = (str(error).strip().splitlines() or [""])[0]
             raise reject(here, first, f"it must run on {takes} and be written in jax.numpy") from error
         if getattr(result, "shape", None) != () or jnp.issubdtype(result.dtype, jnp.complexfloating):
             raise reject(here, f"a result {result}", f"it must return a real scalar of {takes}")
-        out.append((name, kind(fn)))
-    return tuple(out)
+    return tuple((name, Own(fn)) for name, fn in metrics.items())

@@ -113,35 +113,29 @@ class Quality(tuple[Check, ...]):
         ]
         return "\n".join([f"{'check':<{width}}  {'value':>9}  {'limit':>8}", *rows])
 
-    def to_words(self) -> list[dict[str, str | float | bool | None]]:
+    def to_words(self) -> list[dict[str, Any]]:
         """For a file, as JSON; what is not finite becomes a word."""
         return [
-            {"name": c.name, "value": _word(c.value), "limit": _word(c.limit), "passed": c.passed, "words": c.words}
-            for c in self
+            {key: str(x) if isinstance(x, float) and not math.isfinite(x) else x for key, x in vars(check).items()}
+            for check in self
         ]
 
     @classmethod
     def from_words(cls, words: Any) -> "Quality":
         """From a file; what `to_words` would not write is refused."""
         try:
-            return cls(
-                Check(
-                    str(part["name"]), float(part["value"]), None if part["limit"] is None else float(part["limit"]),
-                    {True: True, False: False}[part["passed"]], str(part["words"]),
-                )
-                for part in words
-            )  # fmt: skip
+            parts = [(w["name"], float(w["value"]), w["limit"], w["passed"], w["words"]) for w in words]
+            found = [Check(str(n), v, None if lim is None else float(lim), ok, str(t)) for n, v, lim, ok, t in parts]
+            if all(isinstance(check.passed, bool) for check in found):
+                return cls(found)
         except (TypeError, KeyError, ValueError):
-            raise reject("quality", words, "it must be a list of checks: name, value, limit, passed, words") from None
+            pass
+        raise reject("quality", words, "it must be a list of checks: name, value, limit, passed, words")
 
 
 def percent(share: float) -> str:
     """A share in words: '2.5 %'; 'more than 1000 %' from ten on."""
     return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %" if share < 10 else "more than 1000 %"
-
-
-def _word(value: float | None) -> float | str | None:
-    return value if value is None or math.isfinite(value) else str(value)
 
 
 def check_about(about: Mapping[str, Any]) -> None:
@@ -196,7 +190,6 @@ def judge(time: np.ndarray, curves: Mapping[str, Curve], scales: Mapping[str, fl
     - "heavy tails": one replica makes up more of the variance than in a Gaussian sample (Grubbs), where it is large.
     - "growth": the norm at least doubles over the last quarter of the time, does not slow down, and the training loss
       does not fall.
-    - "bias against spread": the largest systematic error over the largest standard error. A report.
 
     Where two things must come together, the value is the smaller of the two, each in units of its limit, and the words
     give both. Append what the curves do not tell: `judge(...) + [Check.most("projection", 0.002, 0.01, "norm")]`. Keep
@@ -218,8 +211,6 @@ def judge(time: np.ndarray, curves: Mapping[str, Curve], scales: Mapping[str, fl
         checks += [max(found, key=lambda check: check.value)] if found else []
     if "norm" in shown and len(time) > 3:
         checks.append(_growth(time, shown))
-    if shown:
-        checks.append(_balance(shown, given))
     return Quality(checks)
 
 
@@ -332,12 +323,3 @@ def _growth(time: np.ndarray, curves: Mapping[str, Curve]) -> Check:
         return Check.report("growth", last, f"{words}; the training loss falls")
     slowing = math.log(last) / max(math.log(before), 1e-12)
     return _both("growth", (last, DOUBLING), (max(slowing / STEADILY, last / SOARING), 1.0), words)
-
-
-def _balance(curves: Mapping[str, Curve], scales: Mapping[str, float]) -> Check:
-    bias, noise = (
-        max((share(np.asarray(curve[part]), scales[name]), name) for name, curve in curves.items()) for part in (2, 1)
-    )
-    ratio = bias[0] / noise[0] if noise[0] > 0 else (math.inf if bias[0] > 0 else 0.0)
-    words = f"systematic {percent(bias[0])} ({bias[1]}) over Monte Carlo {percent(noise[0])} ({noise[1]}), the largest"
-    return Check.report("bias against spread", ratio, words)

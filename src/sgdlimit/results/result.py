@@ -79,8 +79,8 @@ class Result(abc.ABC):
     @property
     def curves(self) -> tuple[str, ...]:
         """Variables along time alone, a number or a matrix over units each."""
-        return tuple(n for n, v in self.variables.items() if not split(n)[1] and _axes(v)[:1] == ("time",)
-                     and "earlier" not in v.dims)  # fmt: skip
+        axes = {name: [dim for dim in variable.dims if dim != "trial"] for name, variable in self.variables.items()}
+        return tuple(n for n in axes if not split(n)[1] and axes[n][:1] == ["time"] and "earlier" not in axes[n])
 
     def error_share(self, name: str) -> float:
         """Largest error of a curve relative to its largest value; as it was judged, where it was."""
@@ -143,20 +143,18 @@ class Result(abc.ABC):
 
     def lines(self) -> list[tuple[str, str]]:
         """The summary: what each line is about, and what it says."""
-        problem = self.about.get("problem") or {}
+        span = f" from {self.time[0]:g} to {self.time[-1]:g}" if len(self.time) else ""
+        poor = ", ".join(f"{name} ({percent(found)})" for name, found in self.unreliable.items())
         lines = [
-            ("problem", ", ".join(f"{key} {text}" for key, text in phrases(problem))),
+            ("problem", ", ".join(f"{key} {text}" for key, text in phrases(self.about.get("problem") or {}))),
             ("algorithm", spoken(self.about.get("algorithm"))),
-            (
-                "time",
-                f"{len(self.time)} points" + (f" from {self.time[0]:g} to {self.time[-1]:g}" if len(self.time) else ""),
-            ),
+            ("time", f"{len(self.time)} points{span}"),
+            *((name, self._course(name)) for name in self.variables if not split(name)[1]),
+            ("ended", f"{self.status}: {self.message}".removesuffix(": ")),
+            ("tolerance", self._tolerance()),
+            *(("failed", str(check)) for check in self.quality.failed if not check.name.startswith("error of ")),
+            ("warning", f"the error exceeds {percent(ERROR)} of the curve: {poor}" if poor else ""),
         ]
-        lines += [(name, self._course(name)) for name in self.variables if not split(name)[1]]
-        lines.append(("ended", self.status + (f": {self.message}" if self.message else "")))
-        lines += [("tolerance", self._tolerance())]
-        lines += [("failed", str(check)) for check in self.quality.failed if not check.name.startswith("error of ")]
-        lines.append(("warning", _warning(self.unreliable)))
         return [(key, text) for key, text in lines if text]
 
     def _course(self, name: str) -> str:
@@ -250,24 +248,11 @@ class Runs(Result):
         return f"Runs: {self.trials} trial{'s' * (self.trials != 1)}" + (f", {size}" if size else "")
 
 
-def _axes(variable: Variable) -> tuple[str, ...]:
-    """Axes but for that of the trials."""
-    return tuple(dim for dim in variable.dims if dim != "trial")
-
-
 def _diagonal(values: np.ndarray) -> np.ndarray:
     """Mean over equal units of (time, unit, unit), over all units of other shapes."""
     if values.ndim == 3:
         values = np.diagonal(values, axis1=1, axis2=2)
     return values.reshape(len(values), -1).mean(axis=1)
-
-
-def _warning(unreliable: Mapping[str, float]) -> str:
-    """One line for curves with large errors; empty if there are none."""
-    if not unreliable:
-        return ""
-    parts = ", ".join(f"{name} ({percent(found)})" for name, found in unreliable.items())
-    return f"the error exceeds {percent(ERROR)} of the curve: {parts}"
 
 
 def spoken(words: object) -> str:

@@ -34,8 +34,8 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MARK = b"sgdlimit:sha256:"
 """What stands before the checksum, a SHA-256 in hexadecimal digits."""
 TAIL = len(MARK) + 64
-PATIENCE, PACE = 30.0, 2e7
-"""A file without a checksum may take so many seconds, and one more for so many bytes."""
+PATIENCE = 30.0
+"""Seconds that a file without a checksum may take, and one more for every 20 MB."""
 EXPANSION = 1000
 """Arrays larger than so many times their file are damage: compression does no better."""
 
@@ -43,8 +43,7 @@ EXPANSION = 1000
 def save(result: Result, path: str | Path, overwrite: bool = False) -> Path:
     """Write a result; the file appears whole or not at all. One that is there is kept unless `overwrite`."""
     target = destination("path", path, flag("overwrite", overwrite))
-    wrong = fault(result)
-    if wrong:
+    if wrong := fault(result):
         raise reject("result", result.title(), f"it cannot be written: {wrong}")
     replace(target, seal(_netcdf(result)))
     return Path(path)
@@ -103,36 +102,22 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
 
 def intact(file: Path) -> bool | None:
     """Whether the checksum is right; None: there is none, as in files of other programs and of before it came."""
-    rest = file.stat().st_size - TAIL
-    with file.open("rb") as stream:
-        if stream.read(len(SIGNATURE)) != SIGNATURE:
-            raise reject("path", file, "not a netCDF-4 file: truncated, or written by another program")
-        stream.seek(max(rest, 0))
-        tail = stream.read()
-        if not tail.startswith(MARK):
-            return None
-        stream.seek(0)
-        digest = hashlib.sha256()
-        while block := stream.read(min(rest, 2**20)):
-            digest.update(block)
-            rest -= len(block)
-    return tail == MARK + digest.hexdigest().encode()
+    content = file.read_bytes()
+    if not content.startswith(SIGNATURE):
+        raise reject("path", file, "not a netCDF-4 file: truncated, or written by another program")
+    if not content[-TAIL:].startswith(MARK):
+        return None
+    return content[-64:] == hashlib.sha256(memoryview(content)[:-TAIL]).hexdigest().encode()
 
 
 def _rehearse(file: Path) -> None:
     """Read a file without a checksum in a process of its own first: on damaged bytes HDF5 may hang, or crash."""
-    limit = PATIENCE + file.stat().st_size / PACE
+    limit = PATIENCE + file.stat().st_size / 2e7
     code = f"import sys, pathlib; from {__name__} import _arrays; _arrays(pathlib.Path(sys.argv[1]))"
-    paths = os.pathsep.join(entry for entry in sys.path if entry)
+    words = [sys.executable, "-P", "-c", code, str(file.absolute())]
+    world = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", code, str(file.absolute())],
-            env=os.environ | {"PYTHONPATH": paths},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=limit,
-            check=False,
-        )
+        done = subprocess.run(words, env=world, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired:
         why = f"the file is damaged: reading it takes more than {limit:.0f} s; write it again"
         raise reject("path", file, why) from None
@@ -170,16 +155,14 @@ def _result(
         result = KINDS[kind](variables, coords, json.loads(attributes["sgdlimit_about"]))
     except InputError as error:
         raise reject("path", file, f"the file is damaged ({str(error)[:80]}); write it again") from None
-    wrong = fault(result)
-    if wrong:
+    if wrong := fault(result):
         raise reject("path", file, f"the file is damaged: {wrong}; write it again")
     return result
 
 
 def _known(about: Mapping[str, Any], functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     """The caller's functions, each of which must stand somewhere in the file."""
-    words = {**(about.get("problem") or {}), "algorithm": about.get("algorithm")}
-    stored = dict(_functions(words, ""))
+    stored = dict(_functions({**(about.get("problem") or {}), "algorithm": about.get("algorithm")}, ""))
     for name, fn in functions.items():
         if not callable(fn):
             raise reject("functions", f"{name}={fn!r}", "it must be a table of functions by name")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .._fingerprint import digest
-from .._machine import memory
+from .._machine import cores, memory
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, Interrupted, reject, whole
 from ..errors import precision as single_or_double
@@ -26,7 +26,7 @@ from ..results import Runs, Variable
 from ..results.checkpoint import Checkpoint, identity
 from ..results.provenance import provenance
 from ..results.variables import dims, ordered
-from .loop import Keys, Plan, Trace, compile_for, packed, precision, run, unpacked
+from .loop import ENDED, Plan, Trace, compile_for, precision, run
 from .trial import Trial
 
 MOST_TRIALS = 100_000
@@ -40,8 +40,8 @@ class Ensemble(NamedTuple):
     problem: Problem
     algorithm: Algorithm
     plan: Plan
-    prepare: Callable[[int], tuple[Trial, jax.Array, Keys]]
-    """Data, θ⁰ and keys of a trial."""
+    prepare: Callable[[int], tuple[Trial, jax.Array, jax.Array]]
+    """Data, θ⁰ and the key of a trial."""
     samples: int
     """n; 0 for infinite data."""
     dim: int
@@ -54,21 +54,13 @@ class Ensemble(NamedTuple):
     """What the result says of how it was asked for, beside size and times."""
 
 
-def _check_workers(job: Ensemble, trials: int, workers: int | None, double: bool) -> int:
-    """As many trials at once as there are cores, as the user says, and as fit into memory."""
-    own_choice = workers is not None
-    if workers is None:
-        workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
-    workers = min(trials, whole("workers", workers, least=1, why="it must be a whole number ≥ 1"))
-    rows = job.samples or job.algorithm.rows or 1
-    # X, once more while it is drawn.
-    each = 2.0 * rows * job.dim * (8 if double else 4)
-    fitting = int(min(memory() / each, workers))
-    if fitting < 1:
+def _workers(job: Ensemble, trials: int, workers: int | None, double: bool) -> int:
+    """As many trials at once as there are cores, or the user says, and as fit into memory."""
+    workers = whole("workers", cores() if workers is None else workers, least=1, why="it must be a whole number ≥ 1")
+    each = 2.0 * (job.samples or job.algorithm.rows or 1) * job.dim * (8 if double else 4)  # X, twice while it is drawn
+    if each > memory():
         raise reject("dim", job.dim, f"the data of a trial take {each / 1e9:.3g} GB, too much here; lower it")
-    if fitting < workers and own_choice:
-        raise reject("workers", workers, f"{fitting} trials fit into memory at once; lower it")
-    return min(workers, fitting)
+    return int(min(trials, workers, memory() / each))
 
 
 def _owner(job: Ensemble, dtype: str) -> dict[str, str]:
@@ -92,60 +84,46 @@ def execute(
 
     What Ctrl-C leaves are the finished trials; where there are none yet, those that run, as far as all have come.
     """
-    trials = whole(
-        "trials", trials, least=1, most=MOST_TRIALS, why=f"it must be a whole number from 1 to {MOST_TRIALS}"
-    )
+    why = f"it must be a whole number from 1 to {MOST_TRIALS}"
+    trials = whole("trials", trials, least=1, most=MOST_TRIALS, why=why)
     if watch is not None and not callable(watch):
         raise reject("watch", repr(watch), "it must be a function watch(trial, time, values), or None")
     dtype = single_or_double(dtype)
-    double, last = dtype == "float64", int(job.plan.record[-1])
-    workers = _check_workers(job, trials, workers, double)
+    double, last, step = dtype == "float64", int(job.plan.record[-1]), job.plan.step_time
+    workers = _workers(job, trials, workers, double)
     kept = Checkpoint(checkpoint, {} if checkpoint is None else _owner(job, dtype))
     began = compiled = clock.perf_counter()
-    halt, lock = threading.Event(), threading.Lock()
-    horizon = last  # once a trial has diverged, the others need not go further than it did
-    traces: dict[int, Trace] = {}
-    stopped = False
-
-    def ended(index: int, trace: Trace) -> Trace:
-        nonlocal horizon
-        if trace.diverged is not None:
-            with lock:
-                horizon = min(horizon, round(trace.diverged[1] / job.plan.step_time))
-        traces[index] = trace
-        return trace
-
-    for index in range(trials):
-        if (piece := kept.get(f"trial {index}")) is not None:
-            ended(index, unpacked(piece))
+    pieces = {index: kept.get(f"trial {index}") for index in range(trials)}
+    traces = {index: Trace(piece) for index, piece in pieces.items() if piece is not None}
     left = [index for index in range(trials) if index not in traces]
+    prepared: dict[int, tuple[Trial, jax.Array, jax.Array]] = {}
+    halt, stopped = threading.Event(), False
+    # once a trial has diverged, the others need not go further than it did
+    ends = [last, *(round(trace.diverged[1] / step) for trace in traces.values() if trace.diverged is not None)]
     with Progress("simulating", trials * last, progress) as bar, kept.keeping():
         bar.advance(len(traces) * last)
+
+        def advanced(begin: int, end: int) -> bool:
+            bar.advance(end - begin)
+            return not halt.is_set() and end < min(ends)
 
         def march(index: int) -> None:
             if halt.is_set():
                 return
             with precision(double):
-                done = 0
-
-                def advanced(step: int) -> bool:
-                    nonlocal done
-                    bar.advance(step - done)
-                    done = step
-                    return not halt.is_set() and step < horizon
-
-                prepared = first.pop() if index == left[0] else job.prepare(index)
+                own = prepared.pop(index, None) or job.prepare(index)
                 told = None if watch is None else partial(watch, index)
-                trace = ended(index, run(*prepared, job.algorithm, job.plan, advanced, told))
+                traces[index] = trace = run(*own, job.algorithm, job.plan, advanced, told)
+                if trace.diverged is not None:
+                    ends.append(round(trace.diverged[1] / step))
                 if kept.kept and _ended(job, trace):
-                    kept.put(f"trial {index}", packed(trace))
+                    kept.put(f"trial {index}", trace.values)
 
-        first: list[tuple[Trial, jax.Array, Keys]] = []
         if left:
             bar.phase("compiling")
             with precision(double):
-                first.append(job.prepare(left[0]))
-                compile_for(*first[0], job.algorithm, job.plan)
+                prepared[left[0]] = job.prepare(left[0])
+                compile_for(*prepared[left[0]], job.algorithm, job.plan)
             bar.phase("")
         compiled = clock.perf_counter()
         with ThreadPoolExecutor(workers) as pool:
@@ -157,7 +135,9 @@ def execute(
             except BaseException as error:
                 halt.set()
                 pool.shutdown(wait=True, cancel_futures=True)
-                traces = _worth(job, traces)
+                # the trials that have ended, or else all that have left the start
+                whole_ones = {i: trace for i, trace in traces.items() if _ended(job, trace)}
+                traces = whole_ones or {i: trace for i, trace in traces.items() if trace.times > 1}
                 stopped = isinstance(error, KeyboardInterrupt) and bool(traces)
                 if not stopped:
                     raise
@@ -168,22 +148,12 @@ def execute(
     elif status != "complete":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
     size = {"dim": job.dim, "samples": job.samples or None, "trials": trials, "dtype": dtype}
+    seconds = {"seconds": round(finished - compiled, 3), "compile_seconds": round(compiled - began, 3)}
     about = provenance(
-        job.method,
-        job.problem,
-        job.algorithm,
-        seed=job.seed,
-        options={"t_max": float(last * job.plan.step_time)} | job.options | size,
-        status=status,
-        message=message,
-        diagnostics={
-            "seconds": round(finished - compiled, 3),
-            "compile_seconds": round(compiled - began, 3),
-            "updates": last,
-            "step_time": job.plan.step_time,
-            "workers": workers,
-        },
-    )
+        job.method, job.problem, job.algorithm, seed=job.seed, status=status, message=message,
+        options={"t_max": float(last * step)} | job.options | size,
+        diagnostics=seconds | {"updates": last, "step_time": step, "workers": workers},
+    )  # fmt: skip
     runs = Runs(*_label(job, traces), about)
     if stopped:
         raise Interrupted(runs)
@@ -192,21 +162,14 @@ def execute(
 
 def _ended(job: Ensemble, trace: Trace) -> bool:
     """Whether a trial has come to its end, good or bad."""
-    return trace.diverged is not None or len(trace.recorded) == len(job.plan.record)
-
-
-def _worth(job: Ensemble, traces: dict[int, Trace]) -> dict[int, Trace]:
-    """Of interrupted work: the trials that have ended, or else all that have left the start."""
-    ended = {i: trace for i, trace in traces.items() if _ended(job, trace)}
-    return ended or {i: trace for i, trace in traces.items() if len(trace.recorded) > 1}
+    return trace.diverged is not None or trace.times == len(job.plan.record)
 
 
 def _reached(job: Ensemble, traces: dict[int, Trace], trials: int) -> str:
     """How far interrupted work came."""
     if any(_ended(job, trace) for trace in traces.values()):
         return f"{len(traces)} of {trials} trials were finished"
-    reached = min(len(trace.recorded) for trace in traces.values())
-    last, wanted = job.plan.record[[reached - 1, -1]] * job.plan.step_time
+    last, wanted = job.plan.record[[min(trace.times for trace in traces.values()) - 1, -1]] * job.plan.step_time
     return f"{len(traces)} of {trials} trials had come to t = {last:.4g} of {wanted:.4g}"
 
 
@@ -219,7 +182,7 @@ def _ending(job: Ensemble, traces: dict[int, Trace]) -> tuple[str, str]:
     tau = getattr(job.algorithm, "temperature", None)
     limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix, algorithm=job.algorithm)
     words = divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
-    begun = [np.max(np.abs(trace.recorded[0]["norm"])) for trace in traces.values() if trace.recorded]
+    begun = [np.max(np.abs(trace.values["norm"][0])) for trace in traces.values() if trace.times]
     stiff = stiff_words(job.problem, job.algorithm.stable, job.plan.step_time, 3 * max([1.0, *begun]) ** 0.5)
     if stiff and job.algorithm.rows is not None:
         stiff += " (it is τ·batch_size/dim)"
@@ -230,19 +193,15 @@ def _label(job: Ensemble, found: dict[int, Trace]) -> tuple[dict[str, Variable],
     """Stack trials; after a divergence, or Ctrl-C, keep only the times that every trial reached."""
     plan, numbers = job.plan, sorted(found)
     traces = [found[i] for i in numbers]
-    reached = min(len(trace.recorded) for trace in traces)
-    kept = min(len(trace.kept) for trace in traces)
-    variables: dict[str, Variable] = {}
-    names = traces[0].recorded[0] if reached else {}
-    for name in ordered(names):
-        values = np.stack([np.stack([record[name] for record in trace.recorded[:reached]]) for trace in traces])
-        variables[name] = Variable(("trial", *dims(name)), values)
-    for name in traces[0].kept[0] if kept else {}:
-        if "snapshot" in dims(name):
-            values = np.stack([np.stack([snap[name] for snap in trace.kept[:kept]]) for trace in traces])
-        else:  # the same at all of them
-            values = np.stack([trace.kept[0][name] for trace in traces])
-        variables[name] = Variable(("trial", *dims(name)), values)
+    reached, kept = (min(len(trace.values.get(name, ())) for trace in traces) for name in ("norm", "theta"))
+    variables = {}
+    names = ordered(name for name in traces[0].values if name != ENDED)
+    for name in sorted(names, key=lambda name: "time" not in dims(name)):
+        # what neither moves nor is recorded is the same at all snapshots
+        rows = slice(reached) if "time" in dims(name) else slice(kept) if "snapshot" in dims(name) else 0
+        if reached if "time" in dims(name) else kept:
+            values = np.stack([trace.values[name][rows] for trace in traces])
+            variables[name] = Variable(("trial", *dims(name)), values)
     coords = {
         "trial": np.asarray(numbers),
         "time": plan.record[:reached] * plan.step_time,

@@ -26,14 +26,6 @@ PIECES = 32
 snapshot_jit = jax.jit(snapshot)
 
 
-class Keys(NamedTuple):
-    """Independent streams: batches, the noise of a step, the start of the algorithm's state."""
-
-    draws: jax.Array
-    steps: jax.Array
-    start: jax.Array
-
-
 class Plan(NamedTuple):
     """What to do when: updates after which to record, and after which to keep the weights."""
 
@@ -42,33 +34,29 @@ class Plan(NamedTuple):
     keep: np.ndarray
 
 
+ENDED = "diverged between"
+"""Name of the two times of a divergence in a trace; no name of a user's has a space."""
+
+
 class Trace(NamedTuple):
     """What a trial left behind."""
 
-    recorded: list[dict[str, np.ndarray]]
-    kept: list[dict[str, np.ndarray]]
-    diverged: tuple[float, float] | None
-    """Last good time and first bad one, or None."""
+    values: dict[str, np.ndarray]
+    """By name, as far as it came: what was recorded, (times, …), and what was kept, (snapshots, …)."""
+
+    @property
+    def times(self) -> int:
+        """Records that were made."""
+        return len(self.values.get("norm", ()))
+
+    @property
+    def diverged(self) -> list[float] | None:
+        """Last good time and first bad one, or None."""
+        return self.values[ENDED].tolist() if ENDED in self.values else None
 
 
-def packed(trace: Trace) -> dict[str, np.ndarray]:
-    """A trace as arrays by name, for a file."""
-    out = {"counts": np.asarray([len(trace.recorded), len(trace.kept)])}
-    for kind, rows in (("recorded", trace.recorded), ("kept", trace.kept)):
-        out |= {f"{kind} {name}": np.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}
-    return out if trace.diverged is None else out | {"diverged": np.asarray(trace.diverged)}
-
-
-def unpacked(arrays: dict[str, np.ndarray]) -> Trace:
-    """A trace from the arrays that `packed` makes of it."""
-
-    def rows(kind: str, count: int) -> list[dict[str, np.ndarray]]:
-        names = [name for name in arrays if name.startswith(f"{kind} ")]
-        return [{name.removeprefix(f"{kind} "): arrays[name][i] for name in names} for i in range(count)]
-
-    recorded, kept = (int(count) for count in arrays["counts"])
-    diverged = tuple(arrays["diverged"].tolist()) if "diverged" in arrays else None
-    return Trace(rows("recorded", recorded), rows("kept", kept), diverged)
+def _stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
 
 
 def window(algorithm: Algorithm, samples: int) -> int:
@@ -156,40 +144,43 @@ def _calls(plan: Plan, algorithm: Algorithm, data: Data, theta: Any, span: int) 
 def run(
     trial: Trial,
     theta: jax.Array,
-    keys: Keys,
+    key: jax.Array,
     algorithm: Algorithm,
     plan: Plan,
-    advanced: Callable[[int], bool],
+    advanced: Callable[[int, int], bool],
     watch: Callable[[float, dict[str, np.ndarray]], None] | None = None,
 ) -> Trace:
-    """March one trial. `advanced(step)` is told of progress and answers whether to go on; `watch` of every record."""
+    """March one trial. `advanced(from, to)` hears of updates and answers whether to go on; `watch` of every record."""
     samples = trial.data.samples
     span, dt = window(algorithm, samples), plan.step_time
-    state = _start(algorithm, trial.data, keys.start)
+    # independent streams: batches, the noise of a step, the start of the algorithm's state
+    draws, steps, start = (jax.random.fold_in(key, i) for i in (1, 2, 3))
+    state = _start(algorithm, trial.data, start)
     record, keep = set(plan.record.tolist()), set(plan.keep.tolist())
-    trace = Trace([], [], None)
+    recorded: list[dict[str, np.ndarray]] = []
+    kept: list[dict[str, np.ndarray]] = []
     table, first = None, -1
     for call in _calls(plan, algorithm, trial.data, theta, span):
-        if call[0][0] // span * span != first:
-            first = call[0][0] // span * span
-            table = _draws(algorithm, keys.draws, span, samples, first)
-        end = call[-1][1]
+        begin, end = call[0][0], call[-1][1]
+        if begin // span * span != first:
+            first = begin // span * span
+            table = _draws(algorithm, draws, span, samples, first)
         pieces = np.full((PIECES, 3), (end, end, 0), dtype=np.int32)
         pieces[: len(call)] = [(lo, hi, hi in record) for lo, hi in call]
-        theta, state, bounded, seen = _advance(algorithm, trial, theta, state, table, first, pieces, dt, keys.steps)
+        theta, state, bounded, seen = _advance(algorithm, trial, theta, state, table, first, pieces, dt, steps)
         good, values = np.asarray(bounded), {name: np.asarray(value) for name, value in seen.items()}
         for i, (lo, hi) in enumerate(call):
             if not good[i] or (hi in record and not _finite(values, i)):
-                return trace._replace(diverged=(lo * dt, hi * dt))
+                return Trace(_stacked(recorded) | _stacked(kept) | {ENDED: np.array([lo * dt, hi * dt])})
             if hi in record:
-                trace.recorded.append({name: value[i] for name, value in values.items()})
+                recorded.append({name: value[i] for name, value in values.items()})
                 if watch is not None:
-                    watch(hi * dt, trace.recorded[-1])
+                    watch(hi * dt, recorded[-1])
         if end in keep:
-            trace.kept.append({name: np.asarray(value) for name, value in snapshot_jit(trial, theta).items()})
-        if not advanced(end):
+            kept.append({name: np.asarray(value) for name, value in snapshot_jit(trial, theta).items()})
+        if not advanced(begin, end):
             break
-    return trace
+    return Trace(_stacked(recorded) | _stacked(kept))
 
 
 def _finite(values: dict[str, np.ndarray], i: int) -> bool:
@@ -197,7 +188,7 @@ def _finite(values: dict[str, np.ndarray], i: int) -> bool:
     return all(np.all(np.isfinite(values[name][i])) for name in COMPARABLE if name in values)
 
 
-def compile_for(trial: Trial, theta: jax.Array, keys: Keys, algorithm: Algorithm, plan: Plan) -> None:
+def compile_for(trial: Trial, theta: jax.Array, key: jax.Array, algorithm: Algorithm, plan: Plan) -> None:
     """Compile all that a run needs, by a run without updates."""
     start = np.zeros(1, dtype=np.int64)
-    run(trial, theta, keys, algorithm, plan._replace(record=start, keep=start), lambda _: True)
+    run(trial, theta, key, algorithm, plan._replace(record=start, keep=start), lambda *_: True)

@@ -27,7 +27,7 @@ from ..problem.schedules import resolving_step
 from ..results import Runs
 from ..results import metrics as own
 from .execute import Ensemble, execute
-from .loop import Keys, Plan
+from .loop import Plan
 from .trial import Extra, RowsTest, Trial, build
 
 FLOW_STEP = 0.01
@@ -103,10 +103,10 @@ def simulate(
     plan, step = _plan(algorithm, problem, dim, samples, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))
 
-    def prepare(index: int) -> tuple[Trial, jax.Array, Keys]:
+    def prepare(index: int) -> tuple[Trial, jax.Array, jax.Array]:
         key = jax.random.fold_in(root, index)
         trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), layout)
-        return trial._replace(extra=extra), theta, _keys(key)
+        return trial._replace(extra=extra), theta, key
 
     owner = {"entries": law, "test_samples": fresh, "metrics": extra, "test_data": test_data}
     options: dict[str, object] = {"dt": step, "entries": law, "test_samples": fresh}
@@ -170,13 +170,13 @@ def simulate_on_data(
     plan, step = _plan(algorithm, problem, dim, n, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))
 
-    def prepare(index: int) -> tuple[Trial, jax.Array, Keys]:
+    def prepare(index: int) -> tuple[Trial, jax.Array, jax.Array]:
         data = StoredData(problem, jnp.asarray(rows), jnp.zeros((n, 0)), jnp.asarray(labels))
         test = None
         if fresh is not None:
             test = RowsTest(jnp.asarray(fresh), jnp.zeros((len(fresh), 0)), jnp.asarray(fresh_labels))
-        keys = _keys(jax.random.fold_in(root, index))
-        return Trial(data, jnp.zeros((dim, 0)), test, extra), jnp.zeros((rows.shape[1], 1)), keys
+        key = jax.random.fold_in(root, index)
+        return Trial(data, jnp.zeros((dim, 0)), test, extra), jnp.zeros((rows.shape[1], 1)), key
 
     owner = {"data": (rows, labels, fresh, fresh_labels), "metrics": extra}
     job = Ensemble("simulation on data", problem, algorithm, plan, prepare, n, dim, seed, rows, owner, {"dt": step})
@@ -193,10 +193,6 @@ def _own_label(r_star: jax.Array, z: jax.Array) -> jax.Array:
     return z
 
 
-def _keys(key: jax.Array) -> Keys:
-    return Keys(*(jax.random.fold_in(key, i) for i in (1, 2, 3)))
-
-
 def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: float, pull: Curvature) -> float:
     """A step that is accurate, schedules included; the user's own, if it is stable."""
     rate = pull.data + pull.penalty
@@ -211,9 +207,8 @@ def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: 
     for name, part in [*moving_of(problem), ("batch_share", algorithm.batch_share)]:
         step = resolving_step(name, part, t_max, step)
     if t_max > MOST_STEPS * step:
-        count = f"a curvature of {rate:.3g} asks for steps of {step:.2g}, more than {MOST_STEPS:.0e} of them"
-        why = f"{count}; lower t_max, or give dt"
-        raise reject("t_max", f"{t_max:.4g}", why)
+        why = f"a curvature of {rate:.3g} asks for steps of {step:.2g}, more than {MOST_STEPS:.0e} of them"
+        raise reject("t_max", f"{t_max:.4g}", f"{why}; lower t_max, or give dt")
     return step
 
 
@@ -229,14 +224,13 @@ def _plan(
 ) -> tuple[Plan, float | None]:
     """Whole updates at which to record; and the step, where it was a choice."""
     algorithm.check_simulation(problem, samples)
-    has_own = algorithm.rows is not None
-    if dt is not None and has_own:
+    if dt is not None and algorithm.rows is not None:
         raise reject("dt", dt, f"the step of {type(algorithm).__name__} is η/d = τB/d; leave dt out")
     if dt is not None:
         dt = float(real("dt", dt, above=0, why="it must be a positive time step"))
     if algorithm.discrete:
         dt = DISCRETE_STEP if dt is None else dt
-    elif not has_own:
+    elif algorithm.rows is None:
         dt = _flow_step(algorithm, problem, dt, float(times[-1]), pull)
     step = algorithm.step_time(dim, dt or 0.0)
     if times[-1] > MOST_UPDATES * step:
@@ -252,4 +246,4 @@ def _plan(
         keep = np.unique(np.round(wanted / step).astype(np.int64))
         if keep[-1] > record[-1]:
             raise reject("snapshots", wanted[-1], f"it lies beyond the last recorded time {record[-1] * step:.4g}")
-    return Plan(step, record, keep), None if has_own else dt
+    return Plan(step, record, keep), dt
