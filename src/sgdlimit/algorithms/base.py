@@ -14,9 +14,8 @@ import numpy as np
 
 from .. import _shown
 from .._process import refuse_orphans
-from .._tree import settle
 from .._types import Array, Key, Scalar, Tree
-from ..errors import instance, real, reject
+from ..errors import instance, reject
 from ..problem import Constant, Problem, fields
 from ..problem.problem import check_schedule
 from ..problem.rows import Rows
@@ -120,23 +119,8 @@ class Algorithm(abc.ABC):
     leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
     Its increments are all that the theory sees of it; its update is for finite size. `Weighted` has the update that
     follows from the increments: an explicit step with Z_i on sample i. Shapes: θ (d, m), rows x (n, d); times and δ are
-    numbers that jax may be tracing.
+    numbers that jax may be tracing. It must define `increments` and `update`; the rest has defaults.
 
-    start_increments: the state, a tree of arrays, that the increments of samples of the given shape share over time.
-    increments: the next state, and Z over [t, t + dt] of the shape of the start, of mean dt. All that is random comes
-        from the key, or from the state.
-    expected: E[Z | draws so far] over [t, t + dt]; dt for independent increments.
-    variance: Var Z over [t, t + dt], a number.
-    noise_temperature: τ where Var Z = τδγ in the limits of infinite data and of least squares; None where there is no
-        such limit.
-    rows: samples that one update reads, for an algorithm with a step of its own; None where it reads all, and the user
-        sets dt.
-    step_time: the time t = ηk/d that one update advances.
-    draws: what updates first, …, first + count − 1 draw in advance, count first; None where they draw nothing.
-    start_updates: the state that successive updates share.
-    update: θ after one update of data that are stored or fresh, and the next state. Over any time the sum of what a
-        sample was weighted with has the law of Z.
-    check_simulation: raises an InputError for what cannot be simulated, before any work.
     independent: whether increments over disjoint intervals are independent.
     gaussian: whether they are Gaussian, too, with a positive variance.
     discrete: whether the grid step is the algorithm's own step, not a discretisation.
@@ -149,14 +133,19 @@ class Algorithm(abc.ABC):
     `sgdlimit.testing.check_algorithm` tests all of it.
     """
 
-    independent: ClassVar[bool]
-    gaussian: ClassVar[bool]
-    discrete: ClassVar[bool]
+    independent: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = False
+    discrete: ClassVar[bool] = False
     jumps: ClassVar[bool] = False
-    multi_pass_only: ClassVar[bool]
+    multi_pass_only: ClassVar[bool] = False
     stable: ClassVar[float] = 2.0
     accurate: ClassVar[float] = 0.03
     batch_share: ScheduleLike = Constant()
+    noise_temperature: Any = None
+    """τ where Var Z = τδγ in the limits of infinite data and of least squares, at the full batch; None where there is
+    no such limit."""
+    rows: Any = None
+    """Samples that one update reads, for an algorithm with a step of its own; None: all, and the user sets dt."""
 
     def _repr_html_(self) -> str:
         return _shown.html(self)
@@ -166,30 +155,24 @@ class Algorithm(abc.ABC):
 
     # --- the increment law (theory) ---
 
-    @abc.abstractmethod
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
-        """The state that increments over successive intervals share."""
+        """The state, a tree of arrays, that increments of samples of this shape share over time; here the shape."""
+        return jnp.ones(shape)
 
     @abc.abstractmethod
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
-        """The next state and Z over [t, t + dt]; its shape was fixed at the start."""
+        """The next state, and Z over [t, t + dt] of the shape of the start, of mean dt.
+
+        All that is random comes from the key, or from the state.
+        """
 
     def expected(self, state: Tree, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """E[Z | draws so far] over [t, t + dt]; γ for independent increments."""
         return dt
 
-    def mean(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """E Z = γ, for every algorithm."""
-        return dt
-
-    @abc.abstractmethod
     def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """Var Z over [t, t + dt]."""
-
-    @property
-    @abc.abstractmethod
-    def noise_temperature(self) -> Any:
-        """τ of the diffusion that the algorithm has in the online and least-squares limits, at its full batch."""
+        """Var Z over [t, t + dt], a number; here τδγ, with τ at the middle of the interval."""
+        return self.temperature_at(t + dt / 2) * sample_ratio * dt
 
     # --- a batch that changes in time ---
 
@@ -217,56 +200,43 @@ class Algorithm(abc.ABC):
 
     # --- the finite-size update (simulation) ---
 
-    @property
-    @abc.abstractmethod
-    def rows(self) -> int | None:
-        """Samples that one update reads, for an algorithm with a step of its own; None: all, and the user sets dt."""
-
-    @abc.abstractmethod
     def step_time(self, dim: int, dt: float) -> float:
-        """Time t = ηk/d that one update advances; `dt` is the step of the algorithms that have none of their own."""
+        """The time t = ηk/d that one update advances; here dt, of an algorithm that has no step of its own."""
+        return dt
 
-    @abc.abstractmethod
     def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
-        """What updates first … first+count−1 draw in advance: rows of the batches, or None.
+        """What updates first … first+count−1 draw in advance, count first: rows of the batches; here nothing, None.
 
         `first` is a multiple of `count`, so that a key folded with it is used once.
         """
+        return None
 
-    @abc.abstractmethod
     def start_updates(self, key: Key, data: Data) -> Tree:
-        """The state that successive updates share."""
+        """The state that successive updates share; here none."""
+        return ()
 
     @abc.abstractmethod
     def update(
         self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
     ) -> tuple[Array, Tree]:
-        """θ after one update, and the next state."""
+        """θ after one update of data that are stored or fresh, and the next state.
 
-    @abc.abstractmethod
+        Over any time the sum of what a sample was weighted with has the law of Z.
+        """
+
     def check_simulation(self, problem: Problem, samples: int) -> None:
-        """Refuse what cannot be simulated, before any work."""
+        """Refuse what cannot be simulated, before any work; here infinite data, without a training set to read."""
+        if problem.infinite_data:
+            why = f"{type(self).__name__} needs a stored training set; simulate sl.SGD, or give a finite δ"
+            raise reject("sample_ratio", "inf", why)
 
 
 class Weighted(Algorithm):
     """An algorithm whose update follows from its increments: one explicit step with weights Z on the samples.
 
-    `eq:sgf_disc`. A subclass defines the increments alone: `start_increments`, `increments`, `variance`,
-    `noise_temperature`, and what `Algorithm` asks to be declared of them.
+    `eq:sgf_disc`. A subclass defines the increments alone: `increments`, `variance`, `noise_temperature`, and what
+    `Algorithm` asks to be declared of them.
     """
-
-    @property
-    def rows(self) -> int | None:
-        """None, since every update reads all samples."""
-        return None
-
-    def step_time(self, dim: int, dt: float) -> float:
-        """dt itself, which the user chooses."""
-        return dt
-
-    def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
-        """Nothing: increments are drawn step by step."""
-        return None
 
     def start_updates(self, key: Key, data: Data) -> Tree:
         """The state of every sample's increments."""
@@ -284,10 +254,6 @@ class Weighted(Algorithm):
         step = dt * drifts(data.problem, t, theta) + gather(data.X, Z[:, None] * ell) * (d / n)
         return theta - step, state
 
-    def check_simulation(self, problem: Problem, samples: int) -> None:
-        """Refuse infinite data: increments belong to stored samples."""
-        needs_data(type(self).__name__, problem)
-
 
 def require(problem: Any, algorithm: Any) -> None:
     """Refuse arguments of the wrong kind, and a process in which jax would hang."""
@@ -296,16 +262,7 @@ def require(problem: Any, algorithm: Any) -> None:
     instance("algorithm", algorithm, Algorithm, "an algorithm such as sl.SGD(temperature=0.4)")
 
 
-def needs_data(name: str, problem: Problem) -> None:
-    """Refuse a problem of infinite data, for an algorithm that needs a stored training set."""
-    if problem.infinite_data:
-        raise reject("sample_ratio", "inf", f"{name} needs a stored training set; simulate sl.SGD, or give a finite δ")
-
-
-def settle_temperature(algorithm: Any) -> None:
-    """Check the τ of an algorithm, and store it as a float."""
-    name = f"{type(algorithm).__name__}.temperature"
-    settle(algorithm, temperature=real(name, algorithm.temperature, least=0, why="τ = η/B must be a number ≥ 0"))
+TEMPERATURE = "τ = η/B must be a number ≥ 0"
 
 
 def settle_share(algorithm: Any) -> None:

@@ -9,16 +9,16 @@ The contract is `DataLaw`; `sgdlimit.testing.check_data` runs it on any law.
 
 import abc
 import warnings
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from .._tree import settle, static, tree
+from .._tree import leaf, model, settle, static
 from .._types import Array
-from ..errors import UnreliableWarning, instance, real, reject, traced, whole
+from ..errors import UnreliableWarning, instance, reject, traced, whole
 from .laws import Categorical
 from .rows import Coordinates, Layout
 
@@ -156,22 +156,18 @@ class DataLaw(abc.ABC):
         return None
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Iid(DataLaw):
     """Independent entries of variance 1/d: one group."""
 
-    iid: ClassVar[bool] = True
+    iid = True
 
     def table(self) -> Table:
         """One group that holds all coordinates, of variance and factor 1."""
         return Table(np.ones(1), np.ones(1), np.ones(1))
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Spectrum(DataLaw):
     """Eigenvalues of the covariance, the share of coordinates that has each, and factors on the teacher's scale.
 
@@ -209,9 +205,7 @@ class Spectrum(DataLaw):
         return Table(share[some], variance[some], factor[some])
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class PowerLaw(DataLaw):
     """s_k ∝ (k − ½)^−exponent for k = 1, …, dim, and teacher variances ∝ (k − ½)^−source in the same order.
 
@@ -221,17 +215,16 @@ class PowerLaw(DataLaw):
     eigenvalues carry a finite share of the trace.
     """
 
-    exponent: float
-    source: float = 0.0
-    groups: int = static(default=8)
+    exponent: float = leaf(least=0, most=STEEPEST, why=f"it must be a number from 0 to {STEEPEST:g}")
+    source: float = leaf(
+        0.0, least=-STEEPEST, most=STEEPEST, why=f"it must be a number between −{STEEPEST:g} and {STEEPEST:g}"
+    )
+    groups: int = static(
+        partial(whole, least=1, most=MOST_GROUPS, why=f"a whole number from 1 to {MOST_GROUPS}"), default=8
+    )
     dim: int | None = static(default=None)
 
     def __post_init__(self) -> None:
-        most = f"it must be a number from 0 to {STEEPEST:g}"
-        settle(self, exponent=real("PowerLaw.exponent", self.exponent, least=0, most=STEEPEST, why=most))
-        least = f"it must be a number between −{STEEPEST:g} and {STEEPEST:g}"
-        settle(self, source=real("PowerLaw.source", self.source, least=-STEEPEST, most=STEEPEST, why=least))
-        whole("PowerLaw.groups", self.groups, least=1, most=MOST_GROUPS, why=f"a whole number from 1 to {MOST_GROUPS}")
         if self.dim is not None:
             why = f"a whole number of levels, at least the {self.groups} groups"
             whole("PowerLaw.dim", self.dim, least=self.groups, most=MOST_LEVELS, why=why)

@@ -4,8 +4,7 @@ import abc
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from .._fingerprint import Snapshot
-from .._tree import settle, static, tree
+from .._tree import leaf, model, settle
 from .._types import Key
 from ..errors import InputError, real, reject, traced
+from .parameters import function
 
 MOMENT_ERROR = 0.002
 """Relative standard error of the moments of a law that is known only through its sampler, at most; half is aimed at."""
@@ -33,7 +33,6 @@ LIGHT = 3.5
 
 LARGEST = 1e18
 """Entries beyond this have squares that single precision does not hold."""
-SCALE = f"it must be a number from 0 to {LARGEST:g}"
 ENTRY = f"it must be a number between −{LARGEST:g} and {LARGEST:g}"
 
 
@@ -72,22 +71,23 @@ class EntryLaw(abc.ABC):
         """Draws of one entry by its quantile function at uniform points u, (N, 2); `key` where there is no quantile."""
 
 
+def _scale() -> Any:
+    """A field that holds the standard deviation of an entry, 1 by default."""
+    return leaf(1.0, least=0, most=LARGEST, why=f"it must be a number from 0 to {LARGEST:g}")
+
+
 def _iid(mean: float, second: float, size: int) -> tuple[np.ndarray, np.ndarray]:
     moments = np.full((size, size), mean**2)
     np.fill_diagonal(moments, second)
     return np.full(size, mean), moments
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Normal(EntryLaw):
     """N(0, scale²)."""
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        settle(self, scale=real("Normal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
+    scale: float = _scale()
+    latex = r"\sim \mathcal{N}(0, <scale>^2)"
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Gaussian entries of the given shape."""
@@ -101,16 +101,13 @@ class Normal(EntryLaw):
         """The normal quantiles at the points."""
         return float(self.scale) * ndtri(u[:, 0])
 
-    latex = r"\sim \mathcal{N}(0, <scale>^2)"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Point(EntryLaw):
     """A fixed value; a sequence gives one value per unit."""
 
     value: Any = 0.0
+    latex = "= <value>"
 
     def __post_init__(self) -> None:
         if traced(self.value):
@@ -143,19 +140,13 @@ class Point(EntryLaw):
         """The value, once for every point."""
         return np.full(len(u), self._row(1)[0])
 
-    latex = "= <value>"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Rademacher(EntryLaw):
     """±scale with equal probability."""
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        settle(self, scale=real("Rademacher.scale", self.scale, least=0, most=LARGEST, why=SCALE))
+    scale: float = _scale()
+    latex = r"= \pm <scale>"
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Random signs times the scale."""
@@ -169,17 +160,14 @@ class Rademacher(EntryLaw):
         """−scale for points below ½, +scale for the others."""
         return float(self.scale) * np.where(u[:, 0] < 0.5, -1.0, 1.0)
 
-    latex = r"= \pm <scale>"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Uniform(EntryLaw):
     """Uniform on [low, high]."""
 
     low: float = -math.sqrt(3.0)
     high: float = math.sqrt(3.0)
+    latex = r"\sim \mathrm{Unif}[<low>, <high>]"
 
     def __post_init__(self) -> None:
         low = real("Uniform.low", self.low, least=-LARGEST, most=LARGEST, why=ENTRY)
@@ -197,21 +185,14 @@ class Uniform(EntryLaw):
         """The points, rescaled from [0, 1] to [low, high]."""
         return self.low + (self.high - self.low) * u[:, 0]
 
-    latex = r"\sim \mathrm{Unif}[<low>, <high>]"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class SparseNormal(EntryLaw):
     """Zero, except with probability `density`: then N(0, scale²)."""
 
-    density: float = 0.1
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        settle(self, density=real("SparseNormal.density", self.density, above=0, most=1, why="a fraction in (0, 1]"))
-        settle(self, scale=real("SparseNormal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
+    density: float = leaf(0.1, above=0, most=1, why="a fraction in (0, 1]")
+    scale: float = _scale()
+    latex = r"\sim <1-density>\,\delta_0 + <density>\,\mathcal{N}(0, <scale>^2)"
 
     @property
     def rarest(self) -> float:
@@ -233,12 +214,8 @@ class SparseNormal(EntryLaw):
         tail = np.where(low < 0.5, ndtri(np.clip(low, 1e-300, 0.5)), -ndtri(np.clip(high, 1e-300, 0.5)))
         return self.scale * np.where((low < 0.5) | (high < 0.5), tail, 0.0)
 
-    latex = r"\sim <1-density>\,\delta_0 + <density>\,\mathcal{N}(0, <scale>^2)"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Law(EntryLaw):
     """The user's law: `fn(key, shape)` draws entries; units of one row (last axis) may depend on each other.
 
@@ -246,15 +223,13 @@ class Law(EntryLaw):
     draws. Otherwise the theory estimates them from as many draws as a standard error of 0.2 % takes.
     """
 
-    fn: Callable[..., Any] = static()
+    fn: Callable[..., Any] = function("fn(key, shape) -> array")
     mean: float | None = None
     second_moment: float | None = None
-
-    quantiles: ClassVar = False
+    quantiles = False
+    latex = r"\sim <fn>"
 
     def __post_init__(self) -> None:
-        if not callable(self.fn):
-            raise reject("Law.fn", repr(self.fn), "it must be a function fn(key, shape) -> array")
         if (self.mean is None) != (self.second_moment is None):
             raise reject("Law.mean", self.mean, "give both mean and second_moment, or neither")
         if self.mean is not None:
@@ -307,9 +282,8 @@ class Law(EntryLaw):
         if self.mean is None or self.second_moment is None or traced(self.mean) or traced(self.second_moment):
             return
         found = _summary(Snapshot(self.fn))
-        for name, stated, (value, error) in zip(
-            ("mean", "second_moment"), (self.mean, self.second_moment), (found.mean, found.second), strict=True
-        ):
+        for name, (value, error) in {"mean": found.mean, "second_moment": found.second}.items():
+            stated = getattr(self, name)
             if found.light and abs(stated - value) > FALSE * error + 1e-5 * abs(value):
                 why = f"that of {BLOCK} draws is {value:.5g} ± {error:.2g}; correct it, or leave both moments out"
                 why += "; values that so many draws do not show cannot be followed"
@@ -327,8 +301,6 @@ class Law(EntryLaw):
         count = max(len(u), min(MORE * len(u), BLOCK))
         draws = np.sort(np.asarray(self.sample(key, (count,)), dtype=np.float64))
         return draws[np.minimum((count * u[:, 0]).astype(int), count - 1)]
-
-    latex = r"\sim <fn>"
 
 
 class Summary(NamedTuple):
@@ -383,9 +355,7 @@ def tail_index(x: np.ndarray) -> float:
     return 1 / fall if fall > 0 else math.inf
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class PlusLogistic(EntryLaw):
     """A law plus an independent standard logistic variable: the noise behind logistic label probabilities."""
 
@@ -421,9 +391,7 @@ class PlusLogistic(EntryLaw):
         return self.base.spread_out(u[:, ::-1], key) + np.log(u[:, 0]) - np.log1p(-u[:, 0])
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Categorical(EntryLaw):
     """0, 1, 2, … with the given probabilities: the class of a sample, as a number."""
 

@@ -5,13 +5,12 @@ directions a_j with iid N(0, 1) coordinates, so that θᵀμ_c = Σ_j means[c, j
 take the place of the teacher, r* = aᵀ(x − μ_c), and the class takes that of the label noise: z = c.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from .._tree import settle, tree
+from .._tree import model, settle
 from ..errors import real, reject, traced
 from .data import Classes, DataLaw, Table
 from .labels import ByClass
@@ -26,9 +25,7 @@ LEAST_WEIGHT = 1e-9
 """Weights sum to one up to this rounding, each."""
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Mixture(DataLaw):
     """Gaussian classes: class c has mean Σ_j means[c, j] a_j / d, a_j with iid N(0, 1) coordinates.
 

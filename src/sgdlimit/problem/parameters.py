@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._tree import settle, static
 from ..errors import reject, traced
 
 NUMBERS = "it must be a finite number, or an array of finite numbers"
@@ -72,14 +73,25 @@ def _signature(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None
         return None
 
 
-def checked(
-    owner: str, fn: Callable[..., Any], parameters: Any, state: int, reserved: tuple[str, ...] = ()
-) -> Parameters:
-    """Parameters that `fn` takes by name, after its first `state` arguments; `reserved` are names given to it."""
-    where = f"{owner}.parameters"
+def function(what: str = "written in jax.numpy", **default: Any) -> Any:
+    """A static field that holds a function of the user's, or None where that is its default."""
+
+    def check(argument: str, value: Any) -> Any:
+        if not callable(value) and (value is not None or not default):
+            raise reject(argument, repr(value), f"it must be a function {what}")
+        return value
+
+    return static(check, **default)
+
+
+def settle_parameters(model: Any, state: int, reserved: tuple[str, ...] = ()) -> None:
+    """Check and store the parameters that `fn` of a model takes by name, after its first `state` arguments.
+
+    reserved: names of arguments that it is given.
+    """
+    where, parameters, takes = f"{type(model).__name__}.parameters", model.parameters, _signature(model.fn)
     if not isinstance(parameters, Mapping):
         raise reject(where, repr(parameters), "it must be a mapping from names to numbers, such as {'a': 1.0}")
-    takes = _signature(fn)
     for name in parameters:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise reject(where, repr(name), "a name must be an identifier, such as 'a'")
@@ -87,7 +99,8 @@ def checked(
             raise reject(where, repr(name), f"fn is given its own {name}; choose another name, after {name}")
         if takes is not None and not _by_name(name, takes):
             raise reject(where, repr(name), f"fn takes ({', '.join(map(str, takes.values()))}); let it take {name} too")
-    return Parameters({name: number(f"{where}[{name!r}]", value) for name, value in parameters.items()})
+    settled = {name: number(f"{where}[{name!r}]", value) for name, value in parameters.items()}
+    settle(model, parameters=Parameters(settled))
 
 
 def _by_name(name: str, takes: Mapping[str, inspect.Parameter]) -> bool:

@@ -1,12 +1,12 @@
 """Random features by Gaussian equivalence: the spectrum of σ(F u), and what it tells of a teacher that reads u."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._tree import settle, static, tree
-from ..errors import real, reject, whole
+from .._tree import leaf, model, static
+from ..errors import reject, whole
 from .activations import activation
 from .data import DataLaw, Table
 from .rows import FeatureMap
@@ -29,9 +29,7 @@ class Moments(NamedTuple):
     rest: float
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class RandomFeatures(DataLaw):
     """x = (σ(F u/√D) − E σ)/√d: d features of D = d/ratio standard normal inputs, F with standard normal entries.
 
@@ -40,17 +38,17 @@ class RandomFeatures(DataLaw):
     dimension. nodes: of the Gauss rule for the spectrum, besides the atom of features that outnumber the inputs.
     """
 
-    activation: Any = static()
-    ratio: float = 1.0
-    nodes: int = static(default=16)
-
-    rotated: ClassVar[bool] = True
+    activation: Any = static(activation)
+    ratio: float = leaf(
+        1.0,
+        above=0,
+        most=LARGEST_RATIO,
+        why=f"features for each input dimension: a number above 0, at most {LARGEST_RATIO:g}",
+    )
+    nodes: int = static(partial(whole, least=2, most=MOST_NODES, why=f"a number from 2 to {MOST_NODES}"), default=16)
+    rotated = True
 
     def __post_init__(self) -> None:
-        settle(self, activation=activation("RandomFeatures.activation", self.activation))
-        why = f"features for each input dimension: a number above 0, at most {LARGEST_RATIO:g}"
-        settle(self, ratio=real("RandomFeatures.ratio", self.ratio, above=0, most=LARGEST_RATIO, why=why))
-        whole("RandomFeatures.nodes", self.nodes, least=2, most=MOST_NODES, why=f"a number from 2 to {MOST_NODES}")
         self.moments()
 
     def moments(self) -> Moments:

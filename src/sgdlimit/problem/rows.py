@@ -2,13 +2,12 @@
 
 import abc
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from .._tree import static, tree
+from .._tree import model, static
 from .._types import Array, Host, Key, Scalar
 from .entries import Entries
 
@@ -47,9 +46,7 @@ class Layout(abc.ABC):
         """
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Scaled(Rows):
     """x = √s u/√d, u with independent entries, and r* = θ*ᵀx."""
 
@@ -70,9 +67,7 @@ class Scaled(Rows):
         return X, X @ self.theta_star
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Coordinates(Layout):
     """Independent coordinates, each with its own variance and factor on θ*; all of them 1 where nothing is given."""
 
@@ -98,9 +93,7 @@ class Coordinates(Layout):
         return Scaled(entries, theta_star, variance), Scaled(entries, theta_star, tested)
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class FeatureMap(Layout):
     """d features σ(F u) of D inputs u: σ with its moments κ_0 = E σ, κ_1 = E gσ, κ_*² = E σ² − κ_0² − κ_1²."""
 
@@ -133,9 +126,7 @@ class FeatureMap(Layout):
         return vectors @ (inverse[:, None] * (vectors.T @ cross))
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Features(Rows):
     """x = (σ(F u/√D) − κ_0)/√d, u with independent entries, and r* = βᵀu/√D."""
 

@@ -3,13 +3,12 @@
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from dataclasses import field
+from typing import Any
 
-from .._tree import settle, static, tree
+from .._tree import model, static
 from .._types import Scalar
-from ..errors import reject
-from .parameters import Parameters, checked, given
+from .parameters import Parameters, function, given, settle_parameters
 from .schedules import times_of_breaks
 
 TIME_NAMES = ("t", "time")
@@ -27,9 +26,7 @@ def _time(fn: Callable[..., Any]) -> tuple[str, int] | None:
     return None
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class VectorField:
     """A field in place of a gradient, as `loss=` (ℓ) or as `penalty=` (h).
 
@@ -43,24 +40,18 @@ class VectorField:
     run or more; name those of a shorter burst.
     """
 
-    fn: Callable[..., Any] = static()
-    loss: Callable[..., Any] | None = static(default=None)
-    predict: Callable[..., Any] | None = static(default=None)
-    error: Callable[..., Any] | None = static(default=None)
+    fn: Callable[..., Any] = function()
+    loss: Callable[..., Any] | None = function(default=None)
+    predict: Callable[..., Any] | None = function(default=None)
+    error: Callable[..., Any] | None = function(default=None)
     parameters: Mapping[str, Any] = field(default_factory=Parameters)
-    breaks: Any = static(default=())
-
-    smooth: ClassVar = False
-    quadratic: ClassVar = False
-    prox: ClassVar = None
+    breaks: Any = static(times_of_breaks, default=())
+    smooth = quadratic = False
+    prox = None
+    latex = "<fn>(<state><;>)"
 
     def __post_init__(self) -> None:
-        for name in ("fn", "loss", "predict", "error"):
-            value = getattr(self, name)
-            if not callable(value) and (name == "fn" or value is not None):
-                raise reject(f"VectorField.{name}", repr(value), "it must be a function written in jax.numpy")
-        settle(self, breaks=times_of_breaks("VectorField.breaks", self.breaks))
-        settle(self, parameters=checked("VectorField", self.fn, self.parameters, 1, TIME_NAMES))
+        settle_parameters(self, 1, TIME_NAMES)
 
     @property
     def timed(self) -> bool:
@@ -76,5 +67,3 @@ class VectorField:
         if place > len(state):  # behind a parameter
             return self.fn(*state, **numbers, **{name: t})
         return self.fn(*state[:place], t, *state[place:], **numbers)
-
-    latex = "<fn>(<state><;>)"
