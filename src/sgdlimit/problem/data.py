@@ -12,6 +12,7 @@ import warnings
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
@@ -180,22 +181,16 @@ class Spectrum(DataLaw):
     teacher: Any = None
 
     def __post_init__(self) -> None:
-        if any(traced(part) for part in _parts(self.values, self.weights, self.teacher)):
+        if any(traced(part) for part in jax.tree.leaves((self.values, self.weights, self.teacher))):
             return
-        values = _numbers("Spectrum.values", self.values, None, "a list of numbers ≥ 0, not all zero")
+        values = numbers("Spectrum.values", self.values, "a list of numbers ≥ 0, not all zero")
         if np.any(values < 0) or not np.any(values > 0):
             raise reject("Spectrum.values", self.values, "eigenvalues of a covariance are ≥ 0, and not all zero")
         count = len(values)
-        weights = np.full(count, 1 / count)
-        if self.weights is not None:
-            weights = _numbers("Spectrum.weights", self.weights, count, f"{count} shares ≥ 0 that sum to 1")
-            if np.any(weights < 0) or abs(weights.sum() - 1) > LEAST_SHARE * count:
-                raise reject(
-                    "Spectrum.weights", self.weights, f"shares are ≥ 0 and sum to 1; theirs is {weights.sum():.6g}"
-                )
+        weights = shares("Spectrum.weights", self.weights, f"{count} shares ≥ 0 that sum to 1", count)
         teacher = np.ones(count)
         if self.teacher is not None:
-            teacher = _numbers("Spectrum.teacher", self.teacher, count, f"{count} factors on the teacher's scale")
+            teacher = numbers("Spectrum.teacher", self.teacher, f"{count} factors on the teacher's scale", count)
         settle(self, values=tuple(values.tolist()), weights=tuple(weights.tolist()), teacher=tuple(teacher.tolist()))
 
     def table(self) -> Table:
@@ -254,18 +249,16 @@ def tested(law: DataLaw, test: Any) -> Table | None:
     if test is None:
         return None
     instance("test_data", test, DataLaw, "a law of rows such as sl.Spectrum([1.0, 1.0], [0.2, 0.8])")
-    why = ""
+    name = type(test).__name__
     if test.classes:
         why = "its classes are those of the data; give another covariance alone, such as sl.Spectrum([2.0])"
-    elif law.rotated or test.rotated:
-        why = "features of shifted inputs are another law of features; leave test_data out"
-    if why:
-        raise reject("test_data", type(test).__name__, why)
+        raise reject("test_data", name, why)
+    if law.rotated or test.rotated:
+        raise reject("test_data", name, "features of shifted inputs are another law of features; leave test_data out")
     here, there = law.table(), test.table()
     if len(here.share) != len(there.share) or not np.allclose(here.share, there.share, rtol=0, atol=1e-6):
-        given = f"{type(test).__name__} with {len(there.share)} groups"
         why = f"its groups must be the {len(here.share)} of the data, with the same shares, and other variances"
-        raise reject("test_data", given, why)
+        raise reject("test_data", f"{name} with {len(there.share)} groups", why)
     return here._replace(variance=there.variance)
 
 
@@ -291,16 +284,12 @@ def _geometric(levels: int, groups: int) -> np.ndarray:
     edges = [0]
     for left in range(groups, 0, -1):
         last = edges[-1]
-        ratio = (levels / max(last, 1)) ** (1 / left) if last else levels ** (1 / groups)
-        edges.append(min(max(last + 1, round(max(last, 1) * ratio)), levels - left + 1))
+        following = round(max(last, 1) * (levels / max(last, 1)) ** (1 / left))
+        edges.append(min(max(last + 1, following), levels - left + 1))
     return np.array(edges)
 
 
-def _parts(*given: Any) -> list[Any]:
-    return [x for part in given if part is not None for x in (part if isinstance(part, list | tuple) else [part])]
-
-
-def _numbers(argument: str, given: Any, count: int | None, why: str) -> np.ndarray:
+def numbers(argument: str, given: Any, why: str, count: int | None = None) -> np.ndarray:
     """A list of finite numbers, `count` of them where that is known."""
     try:
         values = np.asarray(given, dtype=float)
@@ -310,4 +299,14 @@ def _numbers(argument: str, given: Any, count: int | None, why: str) -> np.ndarr
         raise reject(argument, given, f"it must be {why}, at most {MOST_GROUPS}")
     if count is not None and len(values) != count:
         raise reject(argument, f"{len(values)} numbers", f"it must be {why}")
+    return values
+
+
+def shares(argument: str, given: Any, why: str, count: int) -> np.ndarray:
+    """So many numbers ≥ 0 that sum to 1, all equal where none are given."""
+    if given is None:
+        return np.full(count, 1 / count)
+    values = numbers(argument, given, why, count)
+    if np.any(values < 0) or abs(values.sum() - 1) > LEAST_SHARE * count:
+        raise reject(argument, given, f"it must be {why}; theirs is {values.sum():.6g}")
     return values

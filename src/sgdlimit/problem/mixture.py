@@ -12,7 +12,7 @@ import numpy as np
 
 from .._tree import model, settle
 from ..errors import real, reject, traced
-from .data import Classes, DataLaw, Table
+from .data import Classes, DataLaw, Table, shares
 from .labels import ByClass
 from .laws import ENTRY, LARGEST, Normal, Point
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 64
 MOST_DIRECTIONS = 64
-LEAST_WEIGHT = 1e-9
-"""Weights sum to one up to this rounding, each."""
 
 
 @model
@@ -43,7 +41,10 @@ class Mixture(DataLaw):
         if any(traced(part) for part in jax.tree.leaves((self.means, self.covariance, self.weights))):
             return
         means = _table(self.means)
-        weights = _shares(self.weights, len(means))
+        why = f"{len(means)} priors > 0 that sum to 1, one for each class"
+        weights = shares("Mixture.weights", self.weights, why, len(means))
+        if np.any(weights == 0):
+            raise reject("Mixture.weights", self.weights, f"it must be {why}")
         if isinstance(self.covariance, DataLaw):
             if self.covariance.classes is not None or self.covariance.table().unseen:
                 name = type(self.covariance).__name__
@@ -108,17 +109,3 @@ def _table(given: Any) -> np.ndarray:
     if not np.all(np.abs(means) <= LARGEST):
         raise reject("Mixture.means", given, ENTRY)
     return means
-
-
-def _shares(given: Any, count: int) -> np.ndarray:
-    """Priors of the classes."""
-    if given is None:
-        return np.full(count, 1 / count)
-    why = f"{count} priors > 0 that sum to 1, one for each class"
-    try:
-        weights = np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
-        raise reject("Mixture.weights", given, f"it must be {why}") from None
-    if weights.shape != (count,) or not np.all(weights > 0) or abs(weights.sum() - 1) > LEAST_WEIGHT * count:
-        raise reject("Mixture.weights", given, f"it must be {why}")
-    return weights

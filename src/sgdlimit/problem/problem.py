@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from .. import _shown
 from .._linalg import root_of
-from .._tree import settle, static, tree
+from .._tree import settle, shapes_of, static, tree
 from .._types import Array, Host, Key, Scalar
 from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
@@ -30,6 +30,19 @@ from .vector_field import VectorField
 
 MOST_UNITS = 64
 """Of student or teacher: every sample has matrices of this size, and d → ∞ comes before wide networks."""
+
+
+SAMPLER = "a built-in or sl.Law(fn) with fn(key, shape) -> array"
+CONTRACTS: dict[str, tuple[Any, str]] = {
+    "loss": ((LossLike, VectorField), "a built-in or sl.Loss(fn) with fn(r, y) -> scalar"),
+    "labels": (LabelRule, "a built-in or sl.Labels(fn) with fn(r_star, z) -> y"),
+    "penalty": ((PenaltyLike, VectorField), "a built-in or sl.Penalty(fn), fn(theta) -> scalar"),
+    "noise": (EntryLaw, SAMPLER),
+    "init": (EntryLaw, SAMPLER),
+    "teacher": (EntryLaw, SAMPLER),
+    "data": (DataLaw, "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.Mixture([1.0, -1.0])"),
+}
+"""What may stand in each place of a problem."""
 
 
 @tree
@@ -63,22 +76,10 @@ class Problem:
     bias: bool = static(default=False)
 
     def __post_init__(self) -> None:
-        instance("loss", self.loss, (LossLike, VectorField), "a built-in or sl.Loss(fn) with fn(r, y) -> scalar")
-        instance("labels", self.labels, LabelRule, "a built-in or sl.Labels(fn) with fn(r_star, z) -> y")
-        instance(
-            "penalty", self.penalty, (PenaltyLike, VectorField), "a built-in or sl.Penalty(fn), fn(theta) -> scalar"
-        )
-        instance("noise", self.noise, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
-        instance("init", self.init, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
+        for name, (kind, remedy) in CONTRACTS.items():
+            if name != "teacher" or self.teacher is not None:
+                instance(name, getattr(self, name), kind, remedy)
         check_schedule("schedule", self.schedule)
-        instance(
-            "data",
-            self.data,
-            DataLaw,
-            "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.Mixture([1.0, -1.0])",
-        )
-        if self.teacher is not None:
-            instance("teacher", self.teacher, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         why = "δ = n/d must be a positive number; math.inf means infinite data"
         settle(self, sample_ratio=real("sample_ratio", self.sample_ratio, above=0, most=math.inf, why=why))
         units = f"must be a whole number from 1 to {MOST_UNITS}"
@@ -88,12 +89,8 @@ class Problem:
         flag("bias", self.bias)
         settle_classes(self)
         if self.teacher is None and self.labels.planted:
-            name = type(self.labels).__name__
-            raise reject(
-                "teacher",
-                None,
-                f"labels={name}() read a teacher; give one (sl.Normal(1.0)) or use sl.Noise()",
-            )
+            why = f"labels={type(self.labels).__name__}() read a teacher; give one (sl.Normal(1.0)) or use sl.Noise()"
+            raise reject("teacher", None, why)
         self._check_shapes()
 
     def _repr_html_(self) -> str:
@@ -212,7 +209,7 @@ class Problem:
         else:
             hint = _shape_hint("theta", m)
             _scalar("penalty", lambda h, a: h(fields.as_user(a)), self.penalty, r, hint=hint, smooth=True)
-        _PASSED.add(_kind(self))
+        _PASSED.add(shapes_of(self))
 
 
 _PASSED: set[Any] = set()
@@ -220,17 +217,11 @@ _PASSED: set[Any] = set()
 MOST_KINDS = 1024
 
 
-def _kind(model: Any) -> Any:
-    """All that an abstract trace depends on: functions with what they read now, sizes, and shapes of the numbers."""
-    leaves, structure = jax.tree.flatten(model)
-    return structure, tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
-
-
 def _met(model: Any) -> bool:
-    """Whether one of this kind has passed before."""
+    """Whether one of this kind, with all that an abstract trace depends on, has passed before."""
     if len(_PASSED) > MOST_KINDS:
         _PASSED.clear()
-    return _kind(model) in _PASSED
+    return shapes_of(model) in _PASSED
 
 
 FEWEST_RARE = 8
@@ -270,7 +261,7 @@ def check_schedule(argument: str, schedule: Any) -> None:
     if not _met(schedule):
         time = jax.ShapeDtypeStruct((), jnp.float32)
         _scalar(argument, lambda s, t: jnp.asarray(s(t)), schedule, time, hint="t is a scalar")
-        _PASSED.add(_kind(schedule))
+        _PASSED.add(shapes_of(schedule))
 
 
 @jax.jit
