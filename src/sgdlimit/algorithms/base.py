@@ -71,6 +71,8 @@ class FreshData(NamedTuple):
 
 
 Data = StoredData | FreshData
+Updated = tuple[Array, Tree]
+"""θ, and the state that successive updates share."""
 
 
 def dimension(problem: Problem, columns: int) -> int:
@@ -216,9 +218,7 @@ class Algorithm(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def update(
-        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
-    ) -> tuple[Array, Tree]:
+    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
         """θ after one update of data that are stored or fresh, and the next state.
 
         Over any time the sum of what a sample was weighted with has the law of Z.
@@ -243,9 +243,7 @@ class Weighted(Algorithm):
         assert isinstance(data, StoredData)
         return self.start_increments(key, (len(data.X),), data.sample_ratio)
 
-    def update(
-        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
-    ) -> tuple[Array, Tree]:
+    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
         """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ) (`eq:sgf_disc_rewrite`), Itô, left point."""
         assert isinstance(data, StoredData)
         n, d = len(data.X), dimension(data.problem, data.X.shape[1])
@@ -270,9 +268,8 @@ def settle_share(algorithm: Any) -> None:
     name = f"{type(algorithm).__name__}.batch_share"
     check_schedule(name, algorithm.batch_share)
     if algorithm.scheduled and algorithm.rows == 1:
-        raise reject(
-            name, type(algorithm.batch_share).__name__, "a batch of 1 has no share; give batch_size, the largest"
-        )
+        given = type(algorithm.batch_share).__name__
+        raise reject(name, given, "a batch of 1 has no share; give batch_size, the largest")
 
 
 SHARE_TIMES = 1025

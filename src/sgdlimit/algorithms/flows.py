@@ -9,7 +9,7 @@ from .._tree import leaf, model
 from .._types import Array, Key, Scalar, Tree
 from ..problem import Constant
 from ..problem.schedules import ScheduleLike
-from .base import TEMPERATURE, Algorithm, Data, StoredData, Weighted, drifts, forces, gather, settle_share
+from .base import TEMPERATURE, Algorithm, Data, StoredData, Updated, Weighted, drifts, forces, gather, settle_share
 
 
 @model
@@ -29,9 +29,7 @@ class GradientFlow(Algorithm):
         """0, since increments are not random."""
         return 0.0 * dt
 
-    def update(
-        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
-    ) -> tuple[Array, Tree]:
+    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
         """One RK4 step of dθ/dt = −h(θ) − Xᵀℓ/δ."""
         assert isinstance(data, StoredData)
         delta = data.sample_ratio

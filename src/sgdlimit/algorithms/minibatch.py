@@ -14,7 +14,7 @@ from .._types import Array, Key, Scalar, Tree
 from ..errors import real, reject, whole
 from ..problem import Constant, Problem
 from ..problem.schedules import ScheduleLike
-from .base import TEMPERATURE, Algorithm, Data, dimension, drifts, forces, settle_share
+from .base import TEMPERATURE, Algorithm, Data, Updated, dimension, drifts, forces, settle_share
 
 FLOYD_LIMIT = 1024
 """Batch size up to which Floyd's sampling (B² comparisons) is used; beyond it, n random numbers are sorted."""
@@ -66,9 +66,7 @@ class MiniBatch(Algorithm):
         """The time η/d that one update advances."""
         return float(self.temperature) * self.batch_size / dim
 
-    def update(
-        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
-    ) -> tuple[Array, Tree]:
+    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
         """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B), `eq:sgd_planted`; of a batch that is used in part, the first B(t) rows."""
         batch, problem = data.batch(draw, key), data.problem
         ell = forces(problem, t, batch.X @ theta, batch)

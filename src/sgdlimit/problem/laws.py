@@ -14,8 +14,8 @@ from scipy.special import ndtri
 from .._fingerprint import Snapshot
 from .._tree import leaf, model, settle
 from .._types import Key
-from ..errors import InputError, real, reject, traced
-from .parameters import function
+from ..errors import real, reject, traced
+from .parameters import function, number
 
 MOMENT_ERROR = 0.002
 """Relative standard error of the moments of a law that is known only through its sampler, at most; half is aimed at."""
@@ -112,20 +112,10 @@ class Point(EntryLaw):
     def __post_init__(self) -> None:
         if traced(self.value):
             return
-        try:
-            value = np.asarray(self.value)
-            value = value.astype(float) if value.dtype.kind in "iuf" else np.full((2, 2), np.nan)
-        except ValueError:
-            value = np.full((2, 2), np.nan)
+        value = np.asarray(number("Point.value", self.value))
         if value.ndim > 1 or not np.all(np.abs(value) <= LARGEST):
             raise reject("Point.value", self.value, f"{ENTRY}, or one such number per unit")
         settle(self, value=tuple(value.tolist()) if value.ndim else float(value))
-
-    def _row(self, size: int) -> np.ndarray:
-        value = np.asarray(self.value, dtype=float)
-        if value.ndim and value.size != size:
-            raise reject("Point.value", self.value, f"it must be one number, or {size} numbers (the width)")
-        return np.broadcast_to(value, (size,)).copy()
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """The value, repeated to the given shape."""
@@ -133,12 +123,12 @@ class Point(EntryLaw):
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """The value and its outer product."""
-        row = self._row(size)
+        row = np.broadcast_to(np.asarray(self.value, dtype=float), (size,)).copy()
         return row, np.outer(row, row)
 
     def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """The value, once for every point."""
-        return np.full(len(u), self._row(1)[0])
+        return np.full(len(u), np.asarray(self.value, dtype=float).item())
 
 
 @model
@@ -239,16 +229,8 @@ class Law(EntryLaw):
             settle(self, mean=mean, second_moment=second)
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
-        """Draw with the user's function, checked for shape."""
-        try:
-            draw = jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
-        except InputError:
-            raise
-        except Exception as error:
-            raise reject("Law.fn", f"{type(error).__name__}: {error}", "write it with jax.random") from error
-        if draw.shape != tuple(shape):
-            raise reject("Law.fn", f"shape {draw.shape}", f"it must return the shape asked for, {tuple(shape)}")
-        return draw
+        """What the user's function draws, as floats; `Problem` tries it out."""
+        return jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
 
     @property
     def exact_moments(self) -> bool:
@@ -274,8 +256,7 @@ class Law(EntryLaw):
         """As given, or sample moments of a large draw."""
         if self.mean is not None and self.second_moment is not None:
             return _iid(float(self.mean), float(self.second_moment), size)
-        mean, second = _estimated(Snapshot(self.fn), size)
-        return mean.copy(), second.copy()
+        return _estimated(Snapshot(self.fn), size)
 
     def check(self, argument: str) -> None:
         """Refuse stated moments that the draws contradict; heavy tails contradict nothing."""
@@ -343,6 +324,7 @@ def _estimated(fn: Snapshot, size: int) -> tuple[np.ndarray, np.ndarray]:
     if not error <= MOMENT_ERROR:
         known = f"a law whose second moment is known to {100 * error:.2g} % after {count} draws"
         raise reject("Law.fn", known, "its tails are heavy; give mean= and second_moment=")
+    mean.flags.writeable = second.flags.writeable = False  # they are kept
     return mean, second
 
 

@@ -48,9 +48,8 @@ def read_out(argument: str, readout: Any, hidden: Array) -> Array:
     """Σ_a readout_a·hidden_a, the second layer of a network; one number serves all units."""
     weights = jnp.asarray(readout)
     if weights.ndim and weights.shape != jnp.shape(hidden):
-        raise reject(
-            argument, f"{weights.size} numbers", f"give one number, or one for each of the {jnp.size(hidden)} units"
-        )
+        why = f"give one number, or one for each of the {jnp.size(hidden)} units"
+        raise reject(argument, f"{weights.size} numbers", why)
     return jnp.sum(weights * hidden)
 
 

@@ -373,17 +373,6 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
     return Rare([{name: value[at] for name, value in averaged.items()} for at in places], weights)
 
 
-@jax.jit
-def _along_noise(problem: Problem, w: Array, z: Array) -> dict[str, Array]:
-    """The force, and the roots of the observables, of samples that differ in z alone."""
-    r, r_star = w[: problem.width], w[problem.width :]
-    force = jax.vmap(lambda c: jnp.linalg.norm(fields.force(problem, 0.0, r, r_star, c)))(z)
-    seen = observables.on_samples(problem)
-    return {"force": force} | {
-        name: jax.vmap(lambda c, fn=fn: jnp.sqrt(jnp.abs(fn(r, r_star, c))))(z) for name, fn in seen.items()
-    }
-
-
 def check_tails(problem: Problem, fresh: bool = False) -> tuple[str, ...]:
     """Refuse label noise under which E ℓ² has no standard error that draws could tell; name and warn of observables.
 
@@ -393,10 +382,10 @@ def check_tails(problem: Problem, fresh: bool = False) -> tuple[str, ...]:
     law = problem.noise
     if not isinstance(law, Law) or not law.heavy:
         return ()
-    z = law.many((BLOCK,))
-    w = np.sqrt(np.diag(problem.sample_gram()))
-    found = _along_noise(problem, w.astype(np.float32), z.astype(np.float32))
-    index = {name: tail_index(np.asarray(values, dtype=np.float64)) for name, values in found.items()}
+    w = np.tile(np.sqrt(np.diag(problem.sample_gram())), (BLOCK, 1))  # samples that differ in z alone
+    found = _at_start(problem, *(x.astype(np.float32) for x in (w, law.many((BLOCK,)), np.zeros((1, problem.width)))))
+    index = {"force": tail_index(np.linalg.norm(found["gradient of the loss"], axis=1))}
+    index |= {name: tail_index(np.sqrt(np.abs(found[name]))) for name in observables.on_samples(problem)}
     if index["force"] < LIGHT:
         given = f"a law under which the force has tails of index {index['force']:.2g}"
         why = "averages of samples do not settle; truncate its draws, take sl.Huber or another loss that grows less"

@@ -17,6 +17,7 @@ NEGLIGIBLE = 1e-9
 """κ_*² below this share of E σ²: σ is linear up to rounding."""
 MOST_NODES = 256
 LARGEST_RATIO = 1e4
+RATIO = f"features for each input dimension: a number above 0, at most {LARGEST_RATIO:g}"
 MOST_INPUTS = 2**24
 """Of a run."""
 
@@ -39,12 +40,7 @@ class RandomFeatures(DataLaw):
     """
 
     activation: Any = static(activation)
-    ratio: float = leaf(
-        1.0,
-        above=0,
-        most=LARGEST_RATIO,
-        why=f"features for each input dimension: a number above 0, at most {LARGEST_RATIO:g}",
-    )
+    ratio: float = leaf(1.0, above=0, most=LARGEST_RATIO, why=RATIO)
     nodes: int = static(partial(whole, least=2, most=MOST_NODES, why=f"a number from 2 to {MOST_NODES}"), default=16)
     rotated = True
 

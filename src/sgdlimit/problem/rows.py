@@ -20,14 +20,16 @@ class Rows(abc.ABC):
     variance: Array | None
     """s of every coordinate, (d,); None where all are 1, or where coordinates are not independent."""
 
-    @property
-    @abc.abstractmethod
-    def gaussian(self) -> bool:
-        """Whether (θᵀx, r*) of a fresh row is Gaussian, with the second moments that `variance` says."""
+    gaussian: Any = False
+    """Whether (θᵀx, r*) of a fresh row is Gaussian, with the second moments that `variance` says."""
 
     @abc.abstractmethod
     def draw(self, key: Key, count: int) -> tuple[Array, Array]:
         """Rows x (count, d) of mean zero, and the teacher's r* (count, k) of each."""
+
+
+Teacher = Callable[[Key, int], Array]
+"""Draws rows of the teacher's law, so many with this key."""
 
 
 class Layout(abc.ABC):
@@ -37,12 +39,10 @@ class Layout(abc.ABC):
     """(g, d): weights of the mean over each group's coordinates, where there are several groups."""
 
     @abc.abstractmethod
-    def draw(
-        self, key: Key, entries: Entries, theta_star: Array, teacher: Callable[[Key, int], Array]
-    ) -> tuple[Rows, Rows]:
+    def draw(self, key: Key, entries: Entries, theta_star: Array, teacher: Teacher) -> tuple[Rows, Rows]:
         """Rows of the training set and rows of a test.
 
-        `theta_star` (d, k) has entries of the teacher's law, and `teacher(key, rows)` draws more rows of them.
+        `theta_star` (d, k) has entries of the teacher's law, and `teacher` draws more rows of them.
         """
 
 
@@ -79,16 +79,13 @@ class Coordinates(Layout):
     """s of the fresh samples of a test, (d,)."""
     by_group: Array | Host | None = None
 
-    def draw(
-        self, key: Key, entries: Entries, theta_star: Array, teacher: Callable[[Key, int], Array]
-    ) -> tuple[Rows, Rows]:
+    def draw(self, key: Key, entries: Entries, theta_star: Array, teacher: Teacher) -> tuple[Rows, Rows]:
         """Rows that differ in their variances only."""
         if self.variance is None:
             rows = Scaled(entries, theta_star)
             return rows, rows
-        variance, factor, tested = (
-            jnp.asarray(part, theta_star.dtype) for part in (self.variance, self.factor, self.tested)
-        )
+        parts = (self.variance, self.factor, self.tested)
+        variance, factor, tested = (jnp.asarray(part, theta_star.dtype) for part in parts)
         theta_star = factor[:, None] * theta_star
         return Scaled(entries, theta_star, variance), Scaled(entries, theta_star, tested)
 
@@ -107,9 +104,7 @@ class FeatureMap(Layout):
     inputs: int = static()
     """D."""
 
-    def draw(
-        self, key: Key, entries: Entries, theta_star: Array, teacher: Callable[[Key, int], Array]
-    ) -> tuple[Rows, Rows]:
+    def draw(self, key: Key, entries: Entries, theta_star: Array, teacher: Teacher) -> tuple[Rows, Rows]:
         """Features by one F, of inputs that the teacher β (D, k) reads."""
         features, reads = jax.random.split(jax.random.fold_in(key, 1))
         F, beta = jax.random.normal(features, (self.inputs, len(theta_star))), teacher(reads, self.inputs)
@@ -136,14 +131,8 @@ class Features(Rows):
     teacher: Array
     """β, (D, k)."""
     map: FeatureMap
-
     theta_star: Array
     variance: Array | None = None
-
-    @property
-    def gaussian(self) -> bool:
-        """No: features of Gaussian inputs are not Gaussian."""
-        return False
 
     def draw(self, key: Key, count: int) -> tuple[Array, Array]:
         """Inputs, what is made of them, and what the teacher says of them."""
