@@ -42,6 +42,7 @@ TIMES = np.array([0.0, 0.3, 0.5, 0.9, 2.4, 2.5])
 SAMPLES, DIM, REPEATS = 256, 512, 8
 """Of the training set on which updates are compared with increments, and how many runs there are."""
 MOST_STEPS = 4000
+PRODUCT = Loss(lambda r, y: jnp.sum(r * y))
 TAKEN = "a Problem takes it: scalars of the right arguments, written in jax.numpy"
 
 
@@ -62,7 +63,7 @@ def check_penalty(penalty: PenaltyLike, *, width: int = 1) -> None:
     width: m, the length of θ; at 1 it is a number.
     """
     promised = Promises(penalty, PenaltyLike)
-    plain = Square() if width == 1 else Loss(_product)
+    plain = Square() if width == 1 else PRODUCT
     promised.call(TAKEN, lambda: Problem(loss=plain, labels=Noise(), penalty=penalty, sample_ratio=1.0, width=width))
 
     def value(theta: Any, _: Any = None) -> Any:
@@ -238,7 +239,7 @@ def _increments(promised: "Promises", algorithm: Algorithm, delta: float) -> Non
 def _updates(promised: "Promises", algorithm: Algorithm) -> None:
     """Updates at ℓ = −1 and h = 1 on rows of a unit matrix: every weight becomes Z/δ − T, those beyond the rows −T."""
     delta = SAMPLES / DIM
-    problem = Problem(loss=Loss(_product), labels=Noise(), noise=Point(-1.0), penalty=Penalty(_sum), sample_ratio=delta)
+    problem = Problem(loss=PRODUCT, labels=Noise(), noise=Point(-1.0), penalty=Penalty(jnp.sum), sample_ratio=delta)
     try:
         algorithm.check_simulation(problem, SAMPLES)
     except InputError:
@@ -276,14 +277,6 @@ def _trained(algorithm: Algorithm, data: StoredData, key: Any, step: Any, steps:
 
     theta = jnp.zeros((data.X.shape[1], 1))
     return jax.lax.scan(update, (theta, algorithm.start_updates(start, data)), jnp.arange(steps))[0][0]
-
-
-def _product(r: Any, y: Any) -> Any:
-    return jnp.sum(r * y)
-
-
-def _sum(theta: Any) -> Any:
-    return jnp.sum(theta)
 
 
 def _points(width: int) -> np.ndarray:

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _shown
 from .._process import refuse_orphans
+from .._shown import Shown
 from .._types import Array, Key, Scalar, Tree
 from ..errors import instance, reject
 from ..problem import Constant, Problem, fields
@@ -114,7 +114,7 @@ def gather(X: Array, v: Array) -> Array:
     return (v.T @ X).T
 
 
-class Algorithm(abc.ABC):
+class Algorithm(Shown, abc.ABC):
     """The contract of an algorithm: how weights are trained, in theory and at finite size.
 
     An algorithm is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
@@ -148,12 +148,6 @@ class Algorithm(abc.ABC):
     no such limit."""
     rows: Any = None
     """Samples that one update reads, for an algorithm with a step of its own; None: all, and the user sets dt."""
-
-    def _repr_html_(self) -> str:
-        return _shown.html(self)
-
-    def _repr_latex_(self) -> str:
-        return _shown.latex(self)
 
     # --- the increment law (theory) ---
 

@@ -1,6 +1,7 @@
 """Continuous-time algorithms: gradient flow and stochastic gradient flow."""
 
 from dataclasses import field
+from operator import attrgetter
 
 import jax.numpy as jnp
 
@@ -55,6 +56,7 @@ class SGF(Weighted):
 
     temperature: float = leaf(least=0, why=TEMPERATURE)
     batch_share: ScheduleLike = field(default_factory=Constant)
+    noise_temperature = property(attrgetter("temperature"))
     gaussian = True
     latex = (
         r"d\theta = -d\,\nabla F(\theta)\,dt - \sqrt{\tau / \delta}\,\sum_{i=1}^{n} x_i \ell_i\,dW_i"
@@ -63,11 +65,6 @@ class SGF(Weighted):
 
     def __post_init__(self) -> None:
         settle_share(self)
-
-    @property
-    def noise_temperature(self) -> float:
-        """τ of the full batch."""
-        return self.temperature
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ + sqrt(τδγ) N(0, 1)."""

@@ -3,6 +3,7 @@
 import math
 from dataclasses import field
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -23,9 +24,11 @@ FLOYD_LIMIT = 1024
 class MiniBatch(Algorithm):
     """An algorithm whose update is a step of size η = τB on B samples (`eq:sgd_planted`)."""
 
-    jumps = True
     temperature: float
     batch_size: int
+    noise_temperature = property(attrgetter("temperature"))
+    rows = property(attrgetter("batch_size"))
+    jumps = True
     latex = (
         r"\theta_{k+1} = \theta_k - \eta\,\nabla F_k(\theta_k)"
         r",\quad F_k = \frac{1}{B}\sum_{i \in B_k} L(r_i, y_i) + \frac{1}{d}\sum_{j=1}^{d} H(\theta_j)"
@@ -51,16 +54,6 @@ class MiniBatch(Algorithm):
     def learning_rate(self) -> float:
         """η = τB, the step of one update."""
         return self.temperature * self.batch_size
-
-    @property
-    def noise_temperature(self) -> float:
-        """τ = η/B of the full batch."""
-        return self.temperature
-
-    @property
-    def rows(self) -> int:
-        """B, the samples that one update reads."""
-        return self.batch_size
 
     def step_time(self, dim: int, dt: float) -> float:
         """The time η/d that one update advances."""

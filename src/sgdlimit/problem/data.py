@@ -10,6 +10,7 @@ The contract is `DataLaw`; `sgdlimit.testing.check_data` runs it on any law.
 import abc
 import warnings
 from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -125,6 +126,8 @@ class DataLaw(abc.ABC):
 
     iid: ClassVar[bool] = False
     rotated: ClassVar[bool] = False
+    classes: Any = None
+    levels: Any = None
 
     @abc.abstractmethod
     def table(self) -> Table:
@@ -145,16 +148,6 @@ class DataLaw(abc.ABC):
             by_group = (group == np.arange(len(counts))[:, None]) / np.where(counts > 0, counts, np.nan)[:, None]
         test = (table if tested is None else tested).variance[group]
         return Coordinates(table.variance[group], table.factor[group], test, by_group)
-
-    @property
-    def classes(self) -> Classes | None:
-        """Means and priors of the classes of rows; None where all rows have mean zero."""
-        return None
-
-    @property
-    def levels(self) -> int | None:
-        """The dimension that the law itself speaks of; None where it is a limit."""
-        return None
 
 
 @model
@@ -214,16 +207,12 @@ class PowerLaw(DataLaw):
     source: float = leaf(0.0, least=-STEEPEST, most=STEEPEST, why=f"a number from −{STEEPEST:g} to {STEEPEST:g}")
     groups: int = static(partial(whole, least=1, most=MOST_GROUPS, why=f"at least 1, at most {MOST_GROUPS}"), default=8)
     dim: int | None = static(default=None)
+    levels = property(attrgetter("dim"))
 
     def __post_init__(self) -> None:
         if self.dim is not None:
             why = f"a whole number of levels, at least the {self.groups} groups"
             whole("PowerLaw.dim", self.dim, least=self.groups, most=MOST_LEVELS, why=why)
-
-    @property
-    def levels(self) -> int | None:
-        """The number of levels that was given; None where the law is a limit."""
-        return self.dim
 
     def table(self) -> Table:
         """Levels, collected where there are more of them than groups."""

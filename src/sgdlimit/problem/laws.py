@@ -4,6 +4,7 @@ import abc
 import functools
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -182,12 +183,8 @@ class SparseNormal(EntryLaw):
 
     density: float = leaf(0.1, above=0, most=1, why="a fraction in (0, 1]")
     scale: float = _scale()
+    rarest = property(attrgetter("density"))
     latex = r"\sim <1-density>\,\delta_0 + <density>\,\mathcal{N}(0, <scale>^2)"
-
-    @property
-    def rarest(self) -> float:
-        """The share of entries that are not zero."""
-        return self.density
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Gaussian entries at some places, zeros at the others."""
@@ -342,21 +339,9 @@ class PlusLogistic(EntryLaw):
     """A law plus an independent standard logistic variable: the noise behind logistic label probabilities."""
 
     base: EntryLaw
-
-    @property
-    def exact_moments(self) -> bool:
-        """Whether the moments of the base are exact."""
-        return self.base.exact_moments
-
-    @property
-    def quantiles(self) -> bool:
-        """Whether the base has a quantile function."""
-        return self.base.quantiles
-
-    @property
-    def rarest(self) -> float:
-        """The share of entries that make up the second moment of the base."""
-        return self.base.rarest
+    exact_moments = property(attrgetter("base.exact_moments"))
+    quantiles = property(attrgetter("base.quantiles"))
+    rarest = property(attrgetter("base.rarest"))
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """The sum of two independent draws."""

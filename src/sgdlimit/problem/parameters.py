@@ -66,7 +66,8 @@ def number(argument: str, value: Any) -> Any:
     return array
 
 
-def _signature(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+def signature(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """What a function takes, by name; None where Python cannot tell."""
     try:
         return inspect.signature(fn).parameters
     except (TypeError, ValueError):  # a function of C: found out when it is called
@@ -89,7 +90,7 @@ def settle_parameters(model: Any, state: int, reserved: tuple[str, ...] = ()) ->
 
     reserved: names of arguments that it is given.
     """
-    where, parameters, takes = f"{type(model).__name__}.parameters", model.parameters, _signature(model.fn)
+    where, parameters, takes = f"{type(model).__name__}.parameters", model.parameters, signature(model.fn)
     if not isinstance(parameters, Mapping):
         raise reject(where, repr(parameters), "it must be a mapping from names to numbers, such as {'a': 1.0}")
     for name in parameters:
@@ -119,5 +120,5 @@ def given(model: Any) -> dict[str, Any]:
 def bound(fn: Callable[..., Any], model: Any) -> Callable[..., Any]:
     """`fn` with those parameters of `model` that its signature names; `fn` itself where there are none."""
     parameters = given(model)
-    named = parameters.keys() & set(_signature(fn) or ()) if parameters else ()
+    named = parameters.keys() & set(signature(fn) or ()) if parameters else ()
     return functools.partial(fn, **{name: parameters[name] for name in named}) if named else fn

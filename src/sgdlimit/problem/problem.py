@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtr
 
-from .. import _shown
 from .._linalg import root_of
+from .._shown import Shown
 from .._tree import settle, shapes_of, static, tree
 from .._types import Array, Host, Key, Scalar
 from ..errors import InputError, flag, instance, real, reject, traced, whole
@@ -47,7 +47,7 @@ CONTRACTS: dict[str, tuple[Any, str]] = {
 
 @tree
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class Problem(Shown):
     """A learning problem in the limit n, d → ∞, n/d → δ.
 
     loss: L(r, y), or a VectorField ℓ_t(r, r*; z).
@@ -92,12 +92,6 @@ class Problem:
             why = f"labels={type(self.labels).__name__}() read a teacher; give one (sl.Normal(1.0)) or use sl.Noise()"
             raise reject("teacher", None, why)
         self._check_shapes()
-
-    def _repr_html_(self) -> str:
-        return _shown.html(self)
-
-    def _repr_latex_(self) -> str:
-        return _shown.latex(self)
 
     @property
     def star(self) -> EntryLaw | None:
@@ -191,24 +185,25 @@ class Problem:
                 law.check(f"{name}=Law")
         if _met(self):
             return
-        r, r_star, z = _abstract(m), _abstract(k), jax.ShapeDtypeStruct((), jnp.float32)
-        _scalar("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
+        r, r_star, z = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m,), (k,), ()))
+        like_r = ((), (1,)) if m == 1 else ((m,),)
+        _returns("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
-            _shaped("loss", _field, m, self.loss, r, r_star, z)
+            _returns("loss", _field, self.loss, r, r_star, z, hint="see sl.VectorField", wanted=like_r)
         if self.has_loss:
-            hint = _shape_hint("r", m)
-            if m > 1:
-                hint += "; for a network use sl.TwoLayer(activation)"
-            _scalar("loss", fields.loss, self, r, r_star, z, hint=hint, smooth=True)
+            hint = _shape_hint("r", m) + "; for a network use sl.TwoLayer(activation)" * (m > 1)
+            _returns("loss", fields.loss, self, r, r_star, z, hint=hint, smooth=True)
         if self.predict is not None:
-            _scalar("loss.predict", lambda p, a: p.predict(fields.as_user(a)), self, r, hint=_shape_hint("r", m))
+            _returns("loss.predict", lambda p, a: p.predict(fields.as_user(a)), self, r, hint=_shape_hint("r", m))
             hint = "error(prediction, y) takes two scalars"
-            _scalar("loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, r, r_star, z, hint=hint)
+            _returns(
+                "loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, r, r_star, z, hint=hint
+            )
         if isinstance(self.penalty, VectorField):
-            _shaped("penalty", _field, m, self.penalty, r)
+            _returns("penalty", _field, self.penalty, r, hint="see sl.VectorField", wanted=like_r)
         else:
-            hint = _shape_hint("theta", m)
-            _scalar("penalty", lambda h, a: h(fields.as_user(a)), self.penalty, r, hint=hint, smooth=True)
+            own, hint = self.penalty, _shape_hint("theta", m)
+            _returns("penalty", lambda h, a: h(fields.as_user(a)), own, r, hint=hint, smooth=True)
         _PASSED.add(shapes_of(self))
 
 
@@ -260,7 +255,7 @@ def check_schedule(argument: str, schedule: Any) -> None:
     instance(argument, schedule, ScheduleLike, "a built-in or sl.Schedule(fn) with fn(t) -> factor")
     if not _met(schedule):
         time = jax.ShapeDtypeStruct((), jnp.float32)
-        _scalar(argument, lambda s, t: jnp.asarray(s(t)), schedule, time, hint="t is a scalar")
+        _returns(argument, lambda s, t: jnp.asarray(s(t)), schedule, time, hint="t is a scalar")
         _PASSED.add(shapes_of(schedule))
 
 
@@ -399,19 +394,18 @@ def check_tails(problem: Problem, fresh: bool = False) -> tuple[str, ...]:
     return heavy
 
 
-def _abstract(size: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((size,), jnp.float32)
-
-
 def _shape_hint(name: str, size: int) -> str:
     if size == 0:
         return f"{name} is None: there is no teacher"
     return f"{name} is a scalar" if size == 1 else f"{name} has shape ({size},)"
 
 
-def _trace(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str) -> Any:
+def _returns(
+    argument: str, fn: Callable[..., Any], *given: Any, hint: str, wanted: Any = ((),), smooth: bool = False
+) -> None:
+    """Refuse a function that does not run on these shapes, or does not return real numbers of a wanted shape."""
     try:
-        return jax.eval_shape(fn, *shapes)
+        out = jax.eval_shape(fn, *given)
     except InputError:
         raise
     except Exception as error:
@@ -419,20 +413,10 @@ def _trace(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str) -> An
         untraceable = isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError)
         remedy = "it must be written in jax.numpy" if untraceable else "it must run on arrays of these shapes"
         raise reject(argument, f"{type(error).__name__}: {first[0]}", f"{remedy} ({hint})") from error
-
-
-def _scalar(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str, smooth: bool = False) -> None:
-    out = _trace(argument, fn, *shapes, hint=hint)
     shape = getattr(out, "shape", None)
-    if shape != ():
-        given = f"a {type(out).__name__}" if shape is None else f"a result of shape {shape}"
-        raise reject(argument, given, f"it must return a scalar ({hint})")
+    if shape not in wanted:
+        found = f"a {type(out).__name__}" if shape is None else f"a result of shape {shape}"
+        what = "a scalar" if () in wanted else f"an array of shape {wanted[0]}"
+        raise reject(argument, found, f"it must return {what} ({hint})")
     if jnp.issubdtype(out.dtype, jnp.complexfloating) or (smooth and not jnp.issubdtype(out.dtype, jnp.floating)):
         raise reject(argument, f"a result of type {out.dtype}", f"it must return a real number ({hint})")
-
-
-def _shaped(argument: str, fn: Callable[..., Any], size: int, *shapes: Any) -> None:
-    out = _trace(argument, fn, *shapes, hint="see sl.VectorField")
-    wanted = () if size == 1 else (size,)
-    if getattr(out, "shape", None) not in (wanted, (size,)):
-        raise reject(argument, f"a field of shape {getattr(out, 'shape', None)}", f"it must have shape {wanted}")

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -53,11 +54,7 @@ class Scaled(Rows):
     entries: Entries
     theta_star: Array
     variance: Array | None = None
-
-    @property
-    def gaussian(self) -> bool:
-        """Whether the entries are Gaussian, and with them all that is linear in them."""
-        return self.entries.gaussian
+    gaussian = property(attrgetter("entries.gaussian"))
 
     def draw(self, key: Key, count: int) -> tuple[Array, Array]:
         """Entries times their scales, and their products with the teacher."""

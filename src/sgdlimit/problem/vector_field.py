@@ -1,6 +1,5 @@
 """The general form of the paper: fields ℓ_t(r, r*; z) and h_t(θ) that need not be gradients."""
 
-import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -8,7 +7,7 @@ from typing import Any
 
 from .._tree import model, static
 from .._types import Scalar
-from .parameters import Parameters, function, given, settle_parameters
+from .parameters import Parameters, function, given, settle_parameters, signature
 from .schedules import times_of_breaks
 
 TIME_NAMES = ("t", "time")
@@ -16,13 +15,9 @@ TIME_NAMES = ("t", "time")
 
 def _time(fn: Callable[..., Any]) -> tuple[str, int] | None:
     """The name by which `fn` takes the time, and its place; None if it takes none."""
-    try:
-        takes = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    for place, parameter in enumerate(takes):
-        if parameter.name in TIME_NAMES:
-            return parameter.name, sys.maxsize if parameter.kind is parameter.KEYWORD_ONLY else place
+    for place, taken in enumerate((signature(fn) or {}).values()):
+        if taken.name in TIME_NAMES:
+            return taken.name, sys.maxsize if taken.kind is taken.KEYWORD_ONLY else place
     return None
 
 
