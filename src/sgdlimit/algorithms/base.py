@@ -117,11 +117,11 @@ def gather(X: Array, v: Array) -> Array:
 class Algorithm(Shown, abc.ABC):
     """The contract of an algorithm: how weights are trained, in theory and at finite size.
 
-    An algorithm is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
-    Its increments are all that the theory sees of it; its update is for finite size. `Weighted` has the update that
-    follows from the increments: an explicit step with Z_i on sample i. Shapes: θ (d, m), rows x (n, d); times and δ are
-    numbers that jax may be tracing. It must define `increments` and `update`; the rest has defaults.
+    An algorithm is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as
+    leaves and functions, names and sizes as static fields. `sgdlimit.testing.check_algorithm` tests all of it. Its
+    increments are all that the theory sees of it; its update is for finite size. `Weighted` has the update that follows
+    from the increments: an explicit step with Z_i on sample i. Shapes: θ (d, m), rows x (n, d); times and δ are numbers
+    that jax may be tracing. It must define `increments` and `update`; the rest has defaults.
 
     independent: whether increments over disjoint intervals are independent.
     gaussian: whether they are Gaussian, too, with a positive variance.
@@ -131,8 +131,6 @@ class Algorithm(Shown, abc.ABC):
     stable: largest step times curvature at which the update does not grow.
     accurate: step times curvature at which it is accurate to a few percent, where the step is a choice.
     batch_share: share of the batch in use at time t, a field of those algorithms that can change it.
-
-    `sgdlimit.testing.check_algorithm` tests all of it.
     """
 
     independent: ClassVar[bool] = True

@@ -26,10 +26,6 @@ class GradientFlow(Algorithm):
         """Z = γ for every sample; the state stays."""
         return state, dt * state
 
-    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """0, since increments are not random."""
-        return 0.0 * dt
-
     def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
         """One RK4 step of dθ/dt = −h(θ) − Xᵀℓ/δ."""
         assert isinstance(data, StoredData)

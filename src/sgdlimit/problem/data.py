@@ -107,9 +107,9 @@ class Classes(NamedTuple):
 class DataLaw(abc.ABC):
     """The contract of a law of the rows x, which `Problem(data=...)` takes.
 
-    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
-    It must define `table`; the rest has defaults, which hold for independent coordinates in groups.
+    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as leaves
+    and functions, names and sizes as static fields. All but `table` has a default, for independent coordinates in
+    groups; `sgdlimit.testing.check_data` tests all of it.
 
     table: the groups of coordinates on the host, a `Table`: shares > 0 that sum to 1, variances ≥ 0 that are not all 0,
         factors on θ*, each (groups,), and `unseen` in [0, 1). The limit knows no more of the rows than this.
@@ -120,8 +120,6 @@ class DataLaw(abc.ABC):
     iid: whether the table is one group of variance and factor 1, so that formulas for iid entries hold.
     rotated: whether the groups are of directions that are not those of the weights' coordinates: only their second
         moments are then known along them.
-
-    `sgdlimit.testing.check_data` tests all of it.
     """
 
     iid: ClassVar[bool] = False

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._process import refuse_orphans
-from .._tree import leaf, model, static
+from .._tree import leaf, model
 from .._types import Key
 from ..errors import reject
+from .parameters import function
 
 
 class Entries(abc.ABC):
@@ -70,11 +71,7 @@ class SparseEntries(Entries):
 class CustomEntries(Entries):
     """The user's sampler: `fn(key, shape)` of mean 0 and variance 1."""
 
-    fn: Callable[..., Any] = static()
-
-    def __post_init__(self) -> None:
-        if not callable(self.fn):
-            raise reject("entries", repr(self.fn), "it must be a function fn(key, shape) -> array")
+    fn: Callable[..., Any] = function("fn(key, shape) -> array")
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """What the user's function draws, as floats."""

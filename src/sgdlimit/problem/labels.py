@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from .._tree import leaf, model, settle, static
 from .._types import Scalar
-from ..errors import flag, real, reject
+from ..errors import flag, reject
 from .activations import activation
+from .data import numbers
 from .laws import EntryLaw, PlusLogistic
 from .losses import POSITIVE, read_out
 from .parameters import Parameters, function, given, number, settle_parameters
@@ -19,8 +20,9 @@ from .parameters import Parameters, function, given, number, settle_parameters
 class LabelRule(abc.ABC):
     """The contract of a label rule y = f(r*, z), which `Problem(labels=...)` takes. For a function alone: `Labels`.
 
-    A rule is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    A rule is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as leaves
+    and functions, names and sizes as static fields. All but `__call__` has a default; `sgdlimit.testing.check_labels`
+    tests all of it.
 
     __call__: f(r*, z) in jax.numpy, a finite scalar; r* is a number where the teacher has width 1, (k,) at width k, and
         None where there is no teacher; z is a number.
@@ -28,8 +30,6 @@ class LabelRule(abc.ABC):
     binary: whether labels are ±1, so that the error is zero-one; False by default.
     planted: whether there must be a teacher; True by default.
     smooth: whether f is continuous in r*; True by default.
-
-    `sgdlimit.testing.check_labels` tests all of it.
     """
 
     binary: Any = False
@@ -112,12 +112,9 @@ class ByClass(LabelRule):
     latex = "y_i = <values>_{c_i}"
 
     def __post_init__(self) -> None:
-        if self.values is None:
-            return
-        why = "it must be a list of numbers, one for each class"
-        if not isinstance(self.values, list | tuple) or not self.values:
-            raise reject("ByClass.values", self.values, why)
-        settle(self, values=tuple(float(real("ByClass.values", value, why=why)) for value in self.values))
+        if self.values is not None:
+            values = numbers("ByClass.values", self.values, "a list of numbers, one for each class")
+            settle(self, values=tuple(values.tolist()))
 
     @property
     def binary(self) -> bool:

@@ -40,8 +40,8 @@ ENTRY = f"it must be a number between −{LARGEST:g} and {LARGEST:g}"
 class EntryLaw(abc.ABC):
     """The contract of a law of one coordinate, of θ*, θ⁰ or z. For a sampler alone there is `Law`.
 
-    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as leaves
+    and functions, names and sizes as static fields. `sgdlimit.testing.check_law` tests all of it.
 
     sample: entries of a given shape, drawn with `jax.random` from the key alone; the last axis runs over the units of
         one row.
@@ -51,8 +51,6 @@ class EntryLaw(abc.ABC):
     exact_moments: whether `moments` are exact rather than estimated.
     quantiles: whether `spread_out` is by a quantile function: then few points have nearly the moments of the law.
     rarest: share of the entries that make up the second moment; 1 where all of them do.
-
-    `sgdlimit.testing.check_law` tests all of it.
     """
 
     exact_moments: Any = True

@@ -19,9 +19,9 @@ from .parameters import Parameters, function, given, number, settle_parameters
 class LossLike(abc.ABC):
     """The contract of a loss L(r, y), which `Problem(loss=...)` takes. For a function alone there is `Loss`.
 
-    A loss is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
-    It must define `__call__`; the rest has defaults.
+    A loss is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as leaves
+    and functions, names and sizes as static fields. All but `__call__` has a default; `sgdlimit.testing.check_loss`
+    tests all of it.
 
     __call__: L(r, y) in jax.numpy, a scalar; r is a number at width 1, (m,) at width m, and y a number. It is
         continuous in r, and its gradient, which autodiff takes, is finite; it may jump, and at a kink it is what
@@ -31,8 +31,6 @@ class LossLike(abc.ABC):
     error: a function of (prediction, y), the scalar that is reported as error. None: zero-one for labels ±1, otherwise
         squared.
     smooth: True where the gradient is known to be continuous in r, which spares a search for its jumps.
-
-    `sgdlimit.testing.check_loss` tests all of it.
     """
 
     predict: Any = None

@@ -13,6 +13,7 @@ import numpy as np
 from .._tree import settle, static
 from ..errors import reject, traced
 
+BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 NUMBERS = "it must be a finite number, or an array of finite numbers"
 
 
@@ -93,22 +94,16 @@ def settle_parameters(model: Any, state: int, reserved: tuple[str, ...] = ()) ->
     where, parameters, takes = f"{type(model).__name__}.parameters", model.parameters, signature(model.fn)
     if not isinstance(parameters, Mapping):
         raise reject(where, repr(parameters), "it must be a mapping from names to numbers, such as {'a': 1.0}")
+    any_name = any(taken.kind is taken.VAR_KEYWORD for taken in (takes or {}).values())
     for name in parameters:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise reject(where, repr(name), "a name must be an identifier, such as 'a'")
         if name in reserved or (takes is not None and name in list(takes)[:state]):
             raise reject(where, repr(name), f"fn is given its own {name}; choose another name, after {name}")
-        if takes is not None and not _by_name(name, takes):
+        if takes is not None and not (takes[name].kind in BY_NAME if name in takes else any_name):
             raise reject(where, repr(name), f"fn takes ({', '.join(map(str, takes.values()))}); let it take {name} too")
     settled = {name: number(f"{where}[{name!r}]", value) for name, value in parameters.items()}
     settle(model, parameters=Parameters(settled))
-
-
-def _by_name(name: str, takes: Mapping[str, inspect.Parameter]) -> bool:
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    if name in takes:
-        return takes[name].kind in named
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in takes.values())
 
 
 def given(model: Any) -> dict[str, Any]:

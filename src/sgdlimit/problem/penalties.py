@@ -17,9 +17,9 @@ from .parameters import Parameters, function, given, settle_parameters
 class PenaltyLike(abc.ABC):
     """The contract of a penalty H(θ), which `Problem(penalty=...)` takes. For a function alone there is `Penalty`.
 
-    A penalty is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
-    It must define `__call__`; the rest has defaults.
+    A penalty is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as
+    leaves and functions, names and sizes as static fields. All but `__call__` has a default;
+    `sgdlimit.testing.check_penalty` tests all of it.
 
     __call__: H(θ) in jax.numpy, a scalar; θ is the row of one coordinate, a number at width 1, (m,) at width m. It is
         continuous, and its gradient, which autodiff takes, is finite; it may jump.
@@ -27,8 +27,6 @@ class PenaltyLike(abc.ABC):
     quadratic: True where the gradient is known to be linear in θ.
     prox: a function of (theta, step), the x (m,) that minimises ½|x − θ|² + step·H(x), θ (m,), which is taken in
         place of a search. None where there is no formula.
-
-    `sgdlimit.testing.check_penalty` tests all of it.
     """
 
     smooth: ClassVar[bool] = False

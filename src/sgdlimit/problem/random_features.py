@@ -1,7 +1,7 @@
 """Random features by Gaussian equivalence: the spectrum of σ(F u), and what it tells of a teacher that reads u."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from .._tree import leaf, model, static
 from ..errors import reject, whole
 from .activations import activation
 from .data import DataLaw, Table
-from .rows import FeatureMap
+from .rows import FeatureMap, Moments
 
 REACH, CELLS = 10.0, 2**14
 """Moments of σ are taken on so many cells of [−10, 10]; kinks at zero lie on an edge."""
@@ -22,21 +22,13 @@ MOST_INPUTS = 2**24
 """Of a run."""
 
 
-class Moments(NamedTuple):
-    """κ_0 = E σ(g), κ_1 = E g σ(g), κ_*² = E σ² − κ_0² − κ_1²."""
-
-    mean: float
-    linear: float
-    rest: float
-
-
 @model
 class RandomFeatures(DataLaw):
     """x = (σ(F u/√D) − E σ)/√d: d features of D = d/ratio standard normal inputs, F with standard normal entries.
 
-    The teacher reads the inputs, r* = βᵀu/√D, β with the teacher's law. activation: σ, a function or a
-    name as in `TwoLayer`. ratio: features for each input
-    dimension. nodes: of the Gauss rule for the spectrum, besides the atom of features that outnumber the inputs.
+    The teacher reads the inputs, r* = βᵀu/√D, β with the teacher's law. activation: σ, a function or a name as in
+    `TwoLayer`. ratio: features for each input dimension. nodes: of the Gauss rule for the spectrum, besides the atom of
+    features that outnumber the inputs.
     """
 
     activation: Any = static(activation)
@@ -81,7 +73,7 @@ class RandomFeatures(DataLaw):
         if inputs > MOST_INPUTS:
             why = f"{dim} features read {inputs:.3g} inputs, at most {MOST_INPUTS}; take a larger one, or lower dim"
             raise reject("RandomFeatures.ratio", self.ratio, why)
-        return FeatureMap(*self.moments(), activation=self.activation, inputs=round(inputs))
+        return FeatureMap(self.moments(), activation=self.activation, inputs=round(inputs))
 
 
 def _marchenko_pastur(ratio: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:

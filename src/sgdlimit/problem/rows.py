@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -87,16 +87,19 @@ class Coordinates(Layout):
         return Scaled(entries, theta_star, variance), Scaled(entries, theta_star, tested)
 
 
-@model
-class FeatureMap(Layout):
-    """d features σ(F u) of D inputs u: σ with its moments κ_0 = E σ, κ_1 = E gσ, κ_*² = E σ² − κ_0² − κ_1²."""
+class Moments(NamedTuple):
+    """Of an activation σ at a standard normal g: κ_0 = E σ(g), κ_1 = E g σ(g), κ_*² = E σ² − κ_0² − κ_1²."""
 
     mean: Scalar
-    """κ_0."""
     linear: Scalar
-    """κ_1."""
     rest: Scalar
-    """κ_*²."""
+
+
+@model
+class FeatureMap(Layout):
+    """d features σ(F u) of D inputs u."""
+
+    moments: Moments
     activation: Callable[..., Any] = static()
     inputs: int = static()
     """D."""
@@ -111,8 +114,9 @@ class FeatureMap(Layout):
     def _best(self, weights: Array, teacher: Array) -> Array:
         """θ*, (d, k): the best linear predictor of r* from x under Gaussian equivalence (`docs/structured_data.md`)."""
         inputs, dim = weights.shape
-        covariance = self.linear**2 * weights.T @ weights / inputs + self.rest * jnp.eye(dim)
-        cross = jnp.sqrt(dim) * self.linear / inputs * weights.T @ teacher
+        _, linear, rest = self.moments
+        covariance = linear**2 * weights.T @ weights / inputs + rest * jnp.eye(dim)
+        cross = jnp.sqrt(dim) * linear / inputs * weights.T @ teacher
         values, vectors = jnp.linalg.eigh(covariance)
         inverse = jnp.where(values > 1e-6 * values[-1], 1 / jnp.maximum(values, 1e-30), 0.0)
         return vectors @ (inverse[:, None] * (vectors.T @ cross))
@@ -135,4 +139,4 @@ class Features(Rows):
         """Inputs, what is made of them, and what the teacher says of them."""
         inputs, dim = self.weights.shape
         u = self.entries.sample(key, (count, inputs)) / jnp.sqrt(inputs)
-        return (self.map.activation(u @ self.weights) - self.map.mean) / jnp.sqrt(dim), u @ self.teacher
+        return (self.map.activation(u @ self.weights) - self.map.moments.mean) / jnp.sqrt(dim), u @ self.teacher
