@@ -22,6 +22,7 @@ from .._tree import leaf, model, settle, static
 from .._types import Array
 from ..errors import UnreliableWarning, instance, reject, traced, whole
 from .laws import Categorical
+from .parameters import finite
 from .rows import Coordinates, Layout
 
 MOST_GROUPS = 1024
@@ -274,14 +275,9 @@ def _geometric(levels: int, groups: int) -> np.ndarray:
 
 def numbers(argument: str, given: Any, why: str, count: int | None = None) -> np.ndarray:
     """A list of finite numbers, `count` of them where that is known."""
-    try:
-        values = np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
-        raise reject(argument, given, f"it must be {why}") from None
-    if values.ndim != 1 or not 1 <= len(values) <= MOST_GROUPS or not np.all(np.isfinite(values)):
-        raise reject(argument, given, f"it must be {why}, at most {MOST_GROUPS}")
-    if count is not None and len(values) != count:
-        raise reject(argument, f"{len(values)} numbers", f"it must be {why}")
+    values = finite(argument, given, why, axes=(1,))
+    if not 1 <= len(values) <= MOST_GROUPS or len(values) != (count or len(values)):
+        raise reject(argument, f"{len(values)} numbers", f"it must be {why}, at most {MOST_GROUPS}")
     return values
 
 

@@ -16,7 +16,7 @@ from .._fingerprint import Snapshot
 from .._tree import leaf, model, settle
 from .._types import Key
 from ..errors import real, reject, traced
-from .parameters import function, number
+from .parameters import finite, function
 
 MOMENT_ERROR = 0.002
 """Relative standard error of the moments of a law that is known only through its sampler, at most; half is aimed at."""
@@ -111,8 +111,8 @@ class Point(EntryLaw):
     def __post_init__(self) -> None:
         if traced(self.value):
             return
-        value = np.asarray(number("Point.value", self.value))
-        if value.ndim > 1 or not np.all(np.abs(value) <= LARGEST):
+        value = finite("Point.value", self.value, "one number, or one for each unit", axes=(0, 1))
+        if np.any(np.abs(value) > LARGEST):
             raise reject("Point.value", self.value, f"{ENTRY}, or one such number per unit")
         settle(self, value=tuple(value.tolist()) if value.ndim else float(value))
 
@@ -280,14 +280,11 @@ class Law(EntryLaw):
 
 
 class Summary(NamedTuple):
-    """What one block of draws tells of an entry."""
+    """What a block of draws tells: whether tails are light, 3 (E x²)²/E x⁴, and moments with their standard errors."""
 
     light: bool
-    """Whether its tails are."""
     share: float
-    """3 (E x²)²/E x⁴."""
     mean: tuple[float, float]
-    """With its standard error."""
     second: tuple[float, float]
 
 

@@ -14,13 +14,15 @@ from .._tree import model, settle
 from ..errors import real, reject, traced
 from .data import Classes, DataLaw, Table, shares
 from .labels import ByClass
-from .laws import ENTRY, LARGEST, Normal, Point
+from .laws import LARGEST, Normal, Point
+from .parameters import finite
 
 if TYPE_CHECKING:
     from .problem import Problem
 
-MOST_CLASSES = 64
-MOST_DIRECTIONS = 64
+MOST = 64
+"""Classes, and directions of their means."""
+MEANS = f"numbers within ±{LARGEST:g}, (classes, directions), at most {MOST} of each, or a flat list for one direction"
 
 
 @model
@@ -40,7 +42,10 @@ class Mixture(DataLaw):
     def __post_init__(self) -> None:
         if any(traced(part) for part in jax.tree.leaves((self.means, self.covariance, self.weights))):
             return
-        means = _table(self.means)
+        means = finite("Mixture.means", self.means, MEANS, axes=(1, 2))
+        means = means[:, None] if means.ndim == 1 else means
+        if not (1 <= means.shape[0] <= MOST and 1 <= means.shape[1] <= MOST) or np.max(np.abs(means)) > LARGEST:
+            raise reject("Mixture.means", self.means, f"it must be {MEANS}")
         why = f"{len(means)} priors > 0 that sum to 1, one for each class"
         weights = shares("Mixture.weights", self.weights, why, len(means))
         if np.any(weights == 0):
@@ -77,9 +82,8 @@ DIRECTION = Normal(1.0)
 
 def settle_classes(problem: "Problem") -> None:
     """Refuse what does not go with classes, or needs them; tell `ByClass` how many there are."""
-    by_class, name = isinstance(problem.labels, ByClass), type(problem.labels).__name__
     if problem.data.classes is None:
-        if by_class:
+        if isinstance(problem.labels, ByClass):
             raise reject("labels", "ByClass", "labels by class need classes: data=sl.Mixture(means)")
         return
     if problem.teacher is not None or problem.teacher_width is not None:
@@ -90,22 +94,7 @@ def settle_classes(problem: "Problem") -> None:
         why = "the class takes its place; leave it out, and write noisy labels with sl.Labels"
         raise reject("noise", type(problem.noise).__name__, why)
     if problem.labels.planted:
-        raise reject("labels", name, "a mixture has no teacher; use sl.ByClass(), or sl.Labels(fn) with z the class")
+        why = "a mixture has no teacher; use sl.ByClass(), or sl.Labels(fn) with z the class"
+        raise reject("labels", type(problem.labels).__name__, why)
     if isinstance(problem.labels, ByClass):
         settle(problem, labels=problem.labels.among(len(problem.data.classes.means)))
-
-
-def _table(given: Any) -> np.ndarray:
-    """(classes, directions) of finite numbers."""
-    why = "means are numbers, (classes, directions), or a flat list for one direction"
-    try:
-        means = np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
-        raise reject("Mixture.means", given, why) from None
-    means = means[:, None] if means.ndim == 1 else means
-    if means.ndim != 2 or not 1 <= means.shape[0] <= MOST_CLASSES or not 1 <= means.shape[1] <= MOST_DIRECTIONS:
-        most = f"at most {MOST_CLASSES} classes and {MOST_DIRECTIONS} directions"
-        raise reject("Mixture.means", f"shape {np.shape(given)}", f"{why}; {most}")
-    if not np.all(np.abs(means) <= LARGEST):
-        raise reject("Mixture.means", given, ENTRY)
-    return means

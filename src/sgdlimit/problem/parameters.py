@@ -3,7 +3,7 @@
 import functools
 import inspect
 import keyword
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, final
 
 import jax
@@ -14,7 +14,6 @@ from .._tree import settle, static
 from ..errors import reject, traced
 
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-NUMBERS = "it must be a finite number, or an array of finite numbers"
 
 
 @final
@@ -49,22 +48,26 @@ def _same(first: Any, second: Any) -> bool:
     return first is second or (not (traced(first) or traced(second)) and bool(np.array_equal(first, second)))
 
 
+def finite(argument: str, value: Any, why: str, axes: Collection[int] = range(64)) -> np.ndarray:
+    """An array of finite numbers that cannot be written to, with so many axes."""
+    try:
+        array = np.asarray(value)
+        kept = array.dtype.kind in "iuf" and array.ndim in axes and bool(np.all(np.isfinite(array)))
+    except (TypeError, ValueError):
+        kept = False
+    if not kept:
+        raise reject(argument, repr(value), f"it must be {why}")
+    array = array.astype(float)
+    array.flags.writeable = False
+    return array
+
+
 def number(argument: str, value: Any) -> Any:
     """A float, an array of them, or what jax is tracing."""
     if any(traced(part) for part in jax.tree.leaves(value)):
         return jnp.asarray(value)
-    try:
-        array = np.asarray(value)
-        finite = array.dtype.kind in "iuf" and bool(np.all(np.isfinite(array)))
-    except (TypeError, ValueError):
-        raise reject(argument, repr(value), NUMBERS) from None
-    if not finite:
-        raise reject(argument, repr(value), NUMBERS)
-    if array.ndim == 0:
-        return float(array)
-    array = array.astype(float)
-    array.flags.writeable = False
-    return array
+    array = finite(argument, value, "a finite number, or an array of finite numbers")
+    return array if array.ndim else float(array)
 
 
 def signature(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
