@@ -19,7 +19,7 @@ from ..errors import instance, reject
 from ..problem import Constant, Problem, fields
 from ..problem.problem import check_schedule
 from ..problem.rows import Rows
-from ..problem.schedules import ScheduleLike, values_at
+from ..problem.schedules import ScheduleLike, factors
 
 
 class Batch(NamedTuple):
@@ -272,10 +272,10 @@ def check_share(algorithm: Algorithm, times: np.ndarray) -> None:
     """Refuse a share of the batch that leaves (0, 1] up to the last time."""
     if not algorithm.scheduled:
         return
-    t = np.union1d(np.linspace(0.0, times[-1], SHARE_TIMES), times)
-    share = values_at(algorithm.batch_share, t)
+    t, name = np.union1d(np.linspace(0.0, times[-1], SHARE_TIMES), times), f"{type(algorithm).__name__}.batch_share"
+    share = factors(name, algorithm.batch_share, t)
     bad = ~((share > 0) & (share <= 1 + 1e-12))
     if np.any(bad):
         where = int(np.argmax(bad))
         why = "the share of the batch must lie in (0, 1] at all times: divide it by its maximum, and raise batch_size"
-        raise reject(f"{type(algorithm).__name__}.batch_share", f"{share[where]:.4g} at t = {t[where]:.4g}", why)
+        raise reject(name, f"{share[where]:.4g} at t = {t[where]:.4g}", why)
