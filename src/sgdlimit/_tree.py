@@ -31,12 +31,23 @@ def static(check: Check | None = None, **kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True, "check": check}, **kwargs)
 
 
-def leaf(default: Any = dataclasses.MISSING, **bounds: Any) -> Any:
+def leaf(*, default: Any = dataclasses.MISSING, **bounds: Any) -> Any:
     """Return a dataclass field that holds one number, within bounds as `errors.real` takes them."""
     return dataclasses.field(default=default, metadata={"check": functools.partial(real, **bounds)})
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static, leaf))
+def function(what: str = "written in jax.numpy", **default: Any) -> Any:
+    """Return a static field that holds a function of the user's, or None where that is its default."""
+
+    def check(argument: str, value: Any) -> Any:
+        if not callable(value) and (value is not None or not default):
+            raise reject(argument, repr(value), f"it must be a function {what}")
+        return value
+
+    return static(check, **default)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static, leaf, function))
 def model(cls: Cls) -> Cls:
     """Make a class final, a frozen dataclass and a tree; fields are checked before its own `__post_init__`."""
     own = cls.__dict__.get("__post_init__")

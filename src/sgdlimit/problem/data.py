@@ -203,7 +203,7 @@ class PowerLaw(DataLaw):
     """
 
     exponent: float = leaf(least=0, most=STEEPEST, why=f"it must be a number from 0 to {STEEPEST:g}")
-    source: float = leaf(0.0, least=-STEEPEST, most=STEEPEST, why=f"a number from −{STEEPEST:g} to {STEEPEST:g}")
+    source: float = leaf(default=0.0, least=-STEEPEST, most=STEEPEST, why=f"a number within ±{STEEPEST:g}")
     groups: int = static(partial(whole, least=1, most=MOST_GROUPS, why=f"at least 1, at most {MOST_GROUPS}"), default=8)
     dim: int | None = static(default=None)
     levels = property(attrgetter("dim"))

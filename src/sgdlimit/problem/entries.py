@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._process import refuse_orphans
-from .._tree import leaf, model
+from .._tree import function, leaf, model
 from .._types import Key
 from ..errors import reject
-from .parameters import function
 
 
 class Entries(abc.ABC):
@@ -58,7 +57,7 @@ class UniformEntries(Entries):
 class SparseEntries(Entries):
     """Zero, except with probability `density`: then ±1/√density."""
 
-    density: float = leaf(0.1, above=0, most=1, why="a fraction in (0, 1]")
+    density: float = leaf(default=0.1, above=0, most=1, why="a fraction in (0, 1]")
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Random signs at some places and zeros at the others, of variance 1."""

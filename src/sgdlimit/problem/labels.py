@@ -7,14 +7,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .._tree import leaf, model, settle, static
+from .._tree import function, leaf, model, settle, static
 from .._types import Scalar
 from ..errors import flag, reject
 from .activations import activation
 from .data import numbers
 from .laws import EntryLaw, PlusLogistic
 from .losses import POSITIVE, read_out
-from .parameters import Parameters, function, given, number, settle_parameters
+from .parameters import Parameters, given, number, settle_parameters
 
 
 class LabelRule(abc.ABC):
@@ -76,7 +76,7 @@ class Logit(LabelRule):
     Drawn as sign(slope·r* + z'), z' being z plus a standard logistic variable.
     """
 
-    slope: float = leaf(1.0, above=0, why=POSITIVE)
+    slope: float = leaf(default=1.0, above=0, why=POSITIVE)
     binary = True
     smooth = False
     latex = "P(y_i = 1) = 1 / (1 + e^{-<slope*><star> - z_i})"

@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from .._fingerprint import Snapshot
-from .._tree import leaf, model, settle
+from .._tree import function, leaf, model, settle
 from .._types import Key
 from ..errors import real, reject, traced
-from .parameters import finite, function
+from .parameters import finite
 
 MOMENT_ERROR = 0.002
 """Relative standard error of the moments of a law that is known only through its sampler, at most; half is aimed at."""
@@ -34,6 +34,7 @@ LIGHT = 3.5
 
 LARGEST = 1e18
 """Entries beyond this have squares that single precision does not hold."""
+SCALE: Any = {"least": 0, "most": LARGEST, "why": f"it must be a number from 0 to {LARGEST:g}"}
 ENTRY = f"it must be a number between −{LARGEST:g} and {LARGEST:g}"
 
 
@@ -70,11 +71,6 @@ class EntryLaw(abc.ABC):
         """Draws of one entry by its quantile function at uniform points u, (N, 2); `key` where there is no quantile."""
 
 
-def _scale() -> Any:
-    """A field that holds the standard deviation of an entry, 1 by default."""
-    return leaf(1.0, least=0, most=LARGEST, why=f"it must be a number from 0 to {LARGEST:g}")
-
-
 def _iid(mean: float, second: float, size: int) -> tuple[np.ndarray, np.ndarray]:
     moments = np.full((size, size), mean**2)
     np.fill_diagonal(moments, second)
@@ -85,7 +81,7 @@ def _iid(mean: float, second: float, size: int) -> tuple[np.ndarray, np.ndarray]
 class Normal(EntryLaw):
     """N(0, scale²)."""
 
-    scale: float = _scale()
+    scale: float = leaf(default=1.0, **SCALE)
     latex = r"\sim \mathcal{N}(0, <scale>^2)"
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
@@ -134,7 +130,7 @@ class Point(EntryLaw):
 class Rademacher(EntryLaw):
     """±scale with equal probability."""
 
-    scale: float = _scale()
+    scale: float = leaf(default=1.0, **SCALE)
     latex = r"= \pm <scale>"
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
@@ -179,8 +175,8 @@ class Uniform(EntryLaw):
 class SparseNormal(EntryLaw):
     """Zero, except with probability `density`: then N(0, scale²)."""
 
-    density: float = leaf(0.1, above=0, most=1, why="a fraction in (0, 1]")
-    scale: float = _scale()
+    density: float = leaf(default=0.1, above=0, most=1, why="a fraction in (0, 1]")
+    scale: float = leaf(default=1.0, **SCALE)
     rarest = property(attrgetter("density"))
     latex = r"\sim <1-density>\,\delta_0 + <density>\,\mathcal{N}(0, <scale>^2)"
 

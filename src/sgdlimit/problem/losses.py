@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from .._tree import leaf, model, static
+from .._tree import function, leaf, model, static
 from .._types import Array, Scalar
 from ..errors import instance, reject
 from .activations import activation
-from .parameters import Parameters, function, given, number, settle_parameters
+from .parameters import Parameters, given, number, settle_parameters
 
 
 class LossLike(abc.ABC):
@@ -87,7 +87,7 @@ class Logistic(LossLike):
 class Huber(LossLike):
     """½(r−y)² within `threshold` of the label, linear beyond."""
 
-    threshold: float = leaf(1.0, above=0, why=POSITIVE)
+    threshold: float = leaf(default=1.0, above=0, why=POSITIVE)
     smooth = True
     latex = r"\frac{1}{2}(<r> - <y>)^2\ (|<r> - <y>| \leq <threshold>;\ \mathrm{linear\ beyond})"
 
@@ -136,7 +136,7 @@ class Hinge(LossLike):
 class SmoothHinge(LossLike):
     """The hinge max(0, 1 − y r), rounded over a width `smoothing`: s·log(1 + exp((1 − y r)/s))."""
 
-    smoothing: float = leaf(0.2, above=0, why=POSITIVE)
+    smoothing: float = leaf(default=0.2, above=0, why=POSITIVE)
     smooth = True
     latex = r"<smoothing> \log(1 + e^{(1 - <y> <r>) / <smoothing>})"
 

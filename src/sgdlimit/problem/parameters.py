@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._tree import settle, static
+from .._tree import settle
 from ..errors import reject, traced
 
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -52,10 +52,9 @@ def finite(argument: str, value: Any, why: str, axes: Collection[int] = range(64
     """An array of finite numbers that cannot be written to, with so many axes."""
     try:
         array = np.asarray(value)
-        kept = array.dtype.kind in "iuf" and array.ndim in axes and bool(np.all(np.isfinite(array)))
     except (TypeError, ValueError):
-        kept = False
-    if not kept:
+        array = np.array("of parts that do not fit")
+    if array.dtype.kind not in "iuf" or array.ndim not in axes or not np.all(np.isfinite(array)):
         raise reject(argument, repr(value), f"it must be {why}")
     array = array.astype(float)
     array.flags.writeable = False
@@ -76,17 +75,6 @@ def signature(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
         return inspect.signature(fn).parameters
     except (TypeError, ValueError):  # a function of C: found out when it is called
         return None
-
-
-def function(what: str = "written in jax.numpy", **default: Any) -> Any:
-    """A static field that holds a function of the user's, or None where that is its default."""
-
-    def check(argument: str, value: Any) -> Any:
-        if not callable(value) and (value is not None or not default):
-            raise reject(argument, repr(value), f"it must be a function {what}")
-        return value
-
-    return static(check, **default)
 
 
 def settle_parameters(model: Any, state: int, reserved: tuple[str, ...] = ()) -> None:

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from .._tree import leaf, model
+from .._tree import function, leaf, model
 from .._types import Array, Scalar
 from .laws import LARGEST
 from .losses import POSITIVE
-from .parameters import Parameters, function, given, settle_parameters
+from .parameters import Parameters, given, settle_parameters
 
 
 class PenaltyLike(abc.ABC):
@@ -38,9 +38,7 @@ class PenaltyLike(abc.ABC):
         """H(θ), a scalar."""
 
 
-def _strength() -> Any:
-    """A field that holds λ."""
-    return leaf(least=0, most=LARGEST, why=f"it must be a number λ from 0 to {LARGEST:g}")
+STRENGTH: Any = {"least": 0, "most": LARGEST, "why": f"it must be a number λ from 0 to {LARGEST:g}"}
 
 
 @model
@@ -60,7 +58,7 @@ class NoPenalty(PenaltyLike):
 class Ridge(PenaltyLike):
     """The quadratic penalty ½λ|θ|²."""
 
-    strength: float = _strength()
+    strength: float = leaf(**STRENGTH)
     smooth = True
     quadratic = True
     latex = r"\frac{<strength>}{2}|<row>|^2"
@@ -74,7 +72,7 @@ class Ridge(PenaltyLike):
 class L1(PenaltyLike):
     """λ Σ |θ|: the lasso."""
 
-    strength: float = _strength()
+    strength: float = leaf(**STRENGTH)
     latex = "<strength>|<each>|"
 
     def __call__(self, theta: Scalar) -> Scalar:
@@ -91,8 +89,8 @@ class L1(PenaltyLike):
 class SmoothL1(PenaltyLike):
     """λ Σ (sqrt(θ² + s²) − s): the absolute value, rounded over a width `smoothing` = s."""
 
-    strength: float = _strength()
-    smoothing: float = leaf(0.1, above=0, why=POSITIVE)
+    strength: float = leaf(**STRENGTH)
+    smoothing: float = leaf(default=0.1, above=0, why=POSITIVE)
     smooth = True
     latex = r"<strength>(\sqrt{<each>^2 + <smoothing>^2} - <smoothing>)"
 
@@ -105,7 +103,7 @@ class SmoothL1(PenaltyLike):
 class Quartic(PenaltyLike):
     """The quartic penalty ¼λ Σ θ⁴."""
 
-    strength: float = _strength()
+    strength: float = leaf(**STRENGTH)
     smooth = True
     latex = r"\frac{<strength>}{4}<each>^4"
 

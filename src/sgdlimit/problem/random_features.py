@@ -32,7 +32,7 @@ class RandomFeatures(DataLaw):
     """
 
     activation: Any = static(activation)
-    ratio: float = leaf(1.0, above=0, most=LARGEST_RATIO, why=RATIO)
+    ratio: float = leaf(default=1.0, above=0, most=LARGEST_RATIO, why=RATIO)
     nodes: int = static(partial(whole, least=2, most=MOST_NODES, why=f"a number from 2 to {MOST_NODES}"), default=16)
     rotated = True
 

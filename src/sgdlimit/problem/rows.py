@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from .._tree import model, static
-from .._types import Array, Host, Key, Scalar
+from .._types import Array, Host, Key
 from .entries import Entries
 
 
@@ -90,9 +90,9 @@ class Coordinates(Layout):
 class Moments(NamedTuple):
     """Of an activation σ at a standard normal g: κ_0 = E σ(g), κ_1 = E g σ(g), κ_*² = E σ² − κ_0² − κ_1²."""
 
-    mean: Scalar
-    linear: Scalar
-    rest: Scalar
+    mean: float
+    linear: float
+    rest: float
 
 
 @model

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._tree import leaf, model, static
+from .._tree import function, leaf, model, static
 from .._types import Array, Host, Scalar
 from ..errors import real, reject, traced
 from .bisection import bisected
-from .parameters import Parameters, function, given, settle_parameters
+from .parameters import Parameters, given, settle_parameters
 
 
 def times_of_breaks(argument: str, breaks: Any) -> tuple[float, ...]:
@@ -46,8 +46,8 @@ class Constant(ScheduleLike):
 class PowerDecay(ScheduleLike):
     """s(t) = (1 + t/scale)^(−exponent)."""
 
-    scale: float = leaf(1.0, above=0, why="it must be a positive time")
-    exponent: float = leaf(0.5, least=0, why="it must be a number ≥ 0")
+    scale: float = leaf(default=1.0, above=0, why="it must be a positive time")
+    exponent: float = leaf(default=0.5, least=0, why="it must be a number ≥ 0")
     latex = "(1 + t / <scale>)^{-<exponent>}"
 
     def __call__(self, t: Scalar) -> Scalar:
@@ -60,7 +60,7 @@ class CosineDecay(ScheduleLike):
     """Half a cosine from 1 at t=0 to `final` at t=duration, constant after."""
 
     duration: float = leaf(above=0, why="it must be a positive time")
-    final: float = leaf(0.0, least=0, why="it must be a number ≥ 0")
+    final: float = leaf(default=0.0, least=0, why="it must be a number ≥ 0")
     latex = r"<final> + <1-final>\,\frac{1}{2}(1 + \cos(\pi t / <duration>))"
 
     def __call__(self, t: Scalar) -> Scalar:

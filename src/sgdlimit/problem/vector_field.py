@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from .._tree import model, static
+from .._tree import function, model, static
 from .._types import Scalar
-from .parameters import Parameters, function, given, settle_parameters, signature
+from .parameters import Parameters, given, settle_parameters, signature
 from .schedules import times_of_breaks
 
 TIME_NAMES = ("t", "time")
