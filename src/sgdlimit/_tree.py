@@ -56,6 +56,8 @@ def model(cls: Cls) -> Cls:
         for part in dataclasses.fields(self):
             if check := part.metadata.get("check"):
                 settle(self, **{part.name: check(f"{cls.__name__}.{part.name}", getattr(self, part.name))})
+            if settled := part.metadata.get("settled"):  # from other fields, too
+                settle(self, **{part.name: settled(self)})
         if own is not None:
             own(self)
 

@@ -81,10 +81,7 @@ def dimension(problem: Problem, columns: int) -> int:
 
 
 def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Key, noise_key: Key) -> Batch:
-    """Rows with their r* and z, moved to the mean of their class; a constant feature 1/√d last for an intercept.
-
-    r* stays that of the centred row.
-    """
+    """Rows at the mean of their class, r* of the centred rows, and z; last a constant feature 1/√d for an intercept."""
     X, r_star = rows.draw(data_key, count)
     z, dim = problem.sample_noise(noise_key, count), X.shape[1]
     classes = problem.data.classes
@@ -107,11 +104,8 @@ def drifts(problem: Problem, t: Scalar, theta: Array) -> Array:
 
 
 def gather(X: Array, v: Array) -> Array:
-    """Xᵀv for X (rows, d) and v (rows, m).
-
-    Written as (vᵀX)ᵀ: on a CPU the product with a transposed matrix is not blocked, and some 50 times slower.
-    """
-    return (v.T @ X).T
+    """Xᵀv for X (rows, d) and v (rows, m)."""
+    return (v.T @ X).T  # on a CPU the product with a transposed matrix is not blocked, and some 50 times slower
 
 
 class Algorithm(Shown, abc.ABC):

@@ -81,14 +81,11 @@ class MiniBatch(Algorithm):
 
 
 def without_replacement(key: Key, draws: int, samples: int, count: int) -> Array:
-    """Independent uniform random subsets of {0, …, samples−1}, each of size `count`: shape (draws, count).
-
-    Their order is not random: Floyd's last place holds the largest number most often. See `in_random_order`.
-    """
+    """Independent uniform random subsets of {0, …, samples−1}, each of size `count`: (draws, count), in some order."""
     if count > FLOYD_LIMIT:
         keys = jax.random.split(key, draws)
         return jax.lax.map(lambda k: jax.random.permutation(k, samples)[:count], keys)
-    # Floyd: for j = n−B … n−1 draw t ≤ j; take t, or j itself where t was taken before.
+    # Floyd: for j = n−B … n−1 draw t ≤ j; take t, or j itself where t was taken before. The last is often the largest.
     last = samples - count + jnp.arange(count, dtype=jnp.int32)
     # The remainder of 32 random bits favours small numbers by at most n/2³², far below any sampling error.
     bits = jax.random.bits(key, (count, draws))
@@ -119,16 +116,13 @@ LOG_FACTORIALS = tuple(math.lgamma(n + 1) for n in range(LARGEST))
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def poisson(rate: Scalar, key: Key, shape: tuple[int, ...]) -> Array:
-    """Poisson numbers of one rate: how many values of the distribution function a uniform number has passed.
-
-    At the small rates of SGD several times faster, and much faster to compile, than rejection.
-    """
+    """Poisson numbers of one rate; at the small rates of SGD several times faster than rejection, and to compile."""
     rate = jnp.asarray(rate)
     return jax.lax.cond(rate > LARGE_RATE, _bent_normal, _counted, rate, key, jnp.zeros(shape, jnp.float32))
 
 
 def _counted(rate: Array, key: Key, none: Array) -> Array:
-    """Sums of Poisson numbers of small rates, each by counting."""
+    """Sums of Poisson numbers of small rates: values of the distribution function that a uniform number has passed."""
     rate = jnp.minimum(rate, LARGE_RATE)  # under vmap both branches run
     parts = jnp.maximum(jnp.ceil(rate / SMALL_RATE), 1.0)
     small = rate / parts

@@ -133,10 +133,7 @@ class DataLaw(abc.ABC):
         """The groups of coordinates, on the host."""
 
     def at(self, dim: int, tested: Table | None = None) -> Layout:
-        """What rows of dimension `dim` are drawn from: here the groups one after the other, by their shares.
-
-        `tested`: groups of the fresh samples of a test, where their law is another.
-        """
+        """What rows of dimension `dim`, and those of a test, are drawn from: here the groups one after the other."""
         if self.iid and tested is None:
             return Coordinates()
         table = self.table()
@@ -226,10 +223,7 @@ class PowerLaw(DataLaw):
 
 
 def tested(law: DataLaw, test: Any) -> Table | None:
-    """Groups of the fresh samples of a test whose law is another: its variances, for the same coordinates and weights.
-
-    None where no such law is given.
-    """
+    """Groups of a test whose law is another: its variances, for the same coordinates and weights; None without one."""
     if test is None:
         return None
     instance("test_data", test, DataLaw, "a law of rows such as sl.Spectrum([1.0, 1.0], [0.2, 0.8])")

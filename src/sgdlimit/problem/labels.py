@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ from .activations import activation
 from .data import numbers
 from .laws import EntryLaw, PlusLogistic
 from .losses import POSITIVE, read_out
-from .parameters import Parameters, given, number, settle_parameters
+from .parameters import given, named, number
 
 
 class LabelRule(abc.ABC):
@@ -161,12 +160,9 @@ class Labels(LabelRule):
     fn: Callable[..., Any] = function("fn(r_star, z) -> y in jax.numpy")
     binary: bool = static(flag, default=False)
     smooth: bool = static(flag, default=True)
-    parameters: Mapping[str, Any] = field(default_factory=Parameters)
+    parameters: Mapping[str, Any] = named(2)
     planted = False  # fn decides: it is traced with r_star=None when there is no teacher
     latex = "y_i = <fn>(r^*_i, z_i<;>)"
-
-    def __post_init__(self) -> None:
-        settle_parameters(self, 2)
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """What the user's function says of (r*, z)."""

@@ -3,7 +3,6 @@
 import abc
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any, ClassVar
 
 import jax
@@ -13,7 +12,7 @@ from .._tree import function, leaf, model, static
 from .._types import Array, Scalar
 from ..errors import instance, reject
 from .activations import activation
-from .parameters import Parameters, given, number, settle_parameters
+from .parameters import given, named, number
 
 
 class LossLike(abc.ABC):
@@ -170,11 +169,8 @@ class Loss(LossLike):
     fn: Callable[..., Any] = function()
     predict: Callable[..., Any] | None = function(default=None)
     error: Callable[..., Any] | None = function(default=None)
-    parameters: Mapping[str, Any] = field(default_factory=Parameters)
+    parameters: Mapping[str, Any] = named(2)
     latex = "<fn>(<r>, <y><;>)"
-
-    def __post_init__(self) -> None:
-        settle_parameters(self, 2)
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """What the user's function gives at (r, y), with its parameters."""

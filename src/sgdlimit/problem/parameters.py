@@ -4,13 +4,13 @@ import functools
 import inspect
 import keyword
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import field
 from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._tree import settle
 from ..errors import reject, traced
 
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -77,11 +77,13 @@ def signature(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
         return None
 
 
-def settle_parameters(model: Any, state: int, reserved: tuple[str, ...] = ()) -> None:
-    """Check and store the parameters that `fn` of a model takes by name, after its first `state` arguments.
+def named(state: int, reserved: tuple[str, ...] = ()) -> Any:
+    """A field of numbers that `fn` takes by name after its first `state` arguments; it is given `reserved` names."""
+    settled = functools.partial(_settled, state=state, reserved=reserved)
+    return field(default_factory=Parameters, metadata={"settled": settled})
 
-    reserved: names of arguments that it is given.
-    """
+
+def _settled(model: Any, state: int, reserved: tuple[str, ...]) -> Parameters:
     where, parameters, takes = f"{type(model).__name__}.parameters", model.parameters, signature(model.fn)
     if not isinstance(parameters, Mapping):
         raise reject(where, repr(parameters), "it must be a mapping from names to numbers, such as {'a': 1.0}")
@@ -93,8 +95,7 @@ def settle_parameters(model: Any, state: int, reserved: tuple[str, ...] = ()) ->
             raise reject(where, repr(name), f"fn is given its own {name}; choose another name, after {name}")
         if takes is not None and not (takes[name].kind in BY_NAME if name in takes else any_name):
             raise reject(where, repr(name), f"fn takes ({', '.join(map(str, takes.values()))}); let it take {name} too")
-    settled = {name: number(f"{where}[{name!r}]", value) for name, value in parameters.items()}
-    settle(model, parameters=Parameters(settled))
+    return Parameters({name: number(f"{where}[{name!r}]", value) for name, value in parameters.items()})
 
 
 def given(model: Any) -> dict[str, Any]:

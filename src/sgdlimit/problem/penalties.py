@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ from .._tree import function, leaf, model
 from .._types import Array, Scalar
 from .laws import LARGEST
 from .losses import POSITIVE
-from .parameters import Parameters, given, settle_parameters
+from .parameters import given, named
 
 
 class PenaltyLike(abc.ABC):
@@ -120,11 +119,8 @@ class Penalty(PenaltyLike):
     """
 
     fn: Callable[..., Any] = function("fn(theta) -> scalar in jax.numpy")
-    parameters: Mapping[str, Any] = field(default_factory=Parameters)
+    parameters: Mapping[str, Any] = named(1)
     latex = "<fn>(<row><;>)"
-
-    def __post_init__(self) -> None:
-        settle_parameters(self, 1)
 
     def __call__(self, theta: Scalar) -> Scalar:
         """What the user's function gives at θ, with its parameters."""

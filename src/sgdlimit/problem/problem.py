@@ -140,8 +140,7 @@ class Problem(Shown):
     def spread_weights(self, key: Key, count: int) -> np.ndarray:
         """Rows of (θ⁰, θ*), (count, m+k), on the host: every entry's draws spread evenly over its law.
 
-        A share of the entries that differs from its law, such as no non-zero entry of a sparse teacher, is what a
-        march of few samples cannot mend.
+        A march of few samples cannot mend a share that differs from it, such as no non-zero entry of a sparse teacher.
         """
         _check_spread("init", self.init, count)
         _check_spread("teacher", self.star, count)
@@ -332,10 +331,7 @@ class Rare(NamedTuple):
 
 
 def check_start(problem: Problem, z: Host | None = None) -> Rare:
-    """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z).
-
-    What comes out says how rare the events are that its averages rest on.
-    """
+    """Refuse what is not finite at the start, on 256 samples of the limit law (or on the given z); tell what is rare."""
     count = 256 if z is None else len(z)
     w, drawn = draws_at_start(problem, count)
     parts, weights = [(w, drawn if z is None else z)], np.ones(count)
@@ -359,9 +355,8 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
             raise reject(argument, given, f"it must be finite at the start{what}; change {argument}, labels or init")
     y = found["labels"]
     if problem.labels.binary and not np.all(np.abs(y) == 1):
-        raise reject(
-            "labels", y[np.abs(y) != 1][0], "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
-        )
+        why = "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
+        raise reject("labels", y[np.abs(y) != 1][0], why)
     force = np.sum(all_found["gradient of the loss"].astype(np.float64) ** 2, axis=-1)
     averaged = {"force": force} | {name: all_found[name] for name in ("loss", "error") if name in all_found}
     places = [np.arange(first, first + len(weights)) for first in range(count, len(rows), len(weights))]

@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from .._tree import function, leaf, model, static
 from .._types import Array, Host, Scalar
 from ..errors import real, reject, traced
 from .bisection import bisected
-from .parameters import Parameters, given, settle_parameters
+from .parameters import given, named
 
 
 def times_of_breaks(argument: str, breaks: Any) -> tuple[float, ...]:
@@ -79,12 +78,9 @@ class Schedule(ScheduleLike):
     """
 
     fn: Callable[..., Any] = function("fn(t) -> factor in jax.numpy")
-    parameters: Mapping[str, Any] = field(default_factory=Parameters)
+    parameters: Mapping[str, Any] = named(1)
     breaks: Any = static(times_of_breaks, default=())
     latex = "<fn>(t<;>)"
-
-    def __post_init__(self) -> None:
-        settle_parameters(self, 1)
 
     def __call__(self, t: Scalar) -> Scalar:
         """What the user's function gives at t, with its parameters."""

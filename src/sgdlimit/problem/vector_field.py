@@ -2,12 +2,11 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 from .._tree import function, model, static
 from .._types import Scalar
-from .parameters import Parameters, given, settle_parameters, signature
+from .parameters import given, named, signature
 from .schedules import times_of_breaks
 
 TIME_NAMES = ("t", "time")
@@ -39,14 +38,11 @@ class VectorField:
     loss: Callable[..., Any] | None = function(default=None)
     predict: Callable[..., Any] | None = function(default=None)
     error: Callable[..., Any] | None = function(default=None)
-    parameters: Mapping[str, Any] = field(default_factory=Parameters)
+    parameters: Mapping[str, Any] = named(1, TIME_NAMES)
     breaks: Any = static(times_of_breaks, default=())
     smooth = quadratic = False
     prox = None
     latex = "<fn>(<state><;>)"
-
-    def __post_init__(self) -> None:
-        settle_parameters(self, 1, TIME_NAMES)
 
     @property
     def timed(self) -> bool:
