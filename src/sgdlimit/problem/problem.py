@@ -331,7 +331,7 @@ class Rare(NamedTuple):
 
 
 def check_start(problem: Problem, z: Host | None = None) -> Rare:
-    """Refuse what is not finite at the start, on 256 samples of the limit law (or on the given z); tell what is rare."""
+    """Refuse what is not finite at the start, on 256 samples of the limit law or on the given z; tell what is rare."""
     count = 256 if z is None else len(z)
     w, drawn = draws_at_start(problem, count)
     parts, weights = [(w, drawn if z is None else z)], np.ones(count)
