@@ -220,8 +220,7 @@ class Algorithm(Shown, abc.ABC):
 class Weighted(Algorithm):
     """An algorithm whose update follows from its increments: one explicit step with weights Z on the samples.
 
-    `eq:sgf_disc`. A subclass defines the increments alone: `increments`, `variance`, `noise_temperature`, and what
-    `Algorithm` asks to be declared of them.
+    `eq:sgf_disc`. A subclass defines the increments alone, and what `Algorithm` asks to be declared of them.
     """
 
     def start_updates(self, key: Key, data: Data) -> Tree:

@@ -21,7 +21,6 @@ from jax.typing import DTypeLike
 from .._tree import leaf, model, settle, static
 from .._types import Array
 from ..errors import UnreliableWarning, instance, reject, traced, whole
-from .laws import Categorical
 from .parameters import finite
 from .rows import Coordinates, Layout
 
@@ -88,16 +87,6 @@ class Classes(NamedTuple):
     """(classes, directions)."""
     weights: Any
     """Priors, (classes,), summing to 1."""
-
-    @property
-    def directions(self) -> int:
-        """How many directions a_j the means lie along."""
-        return len(self.means[0])
-
-    @property
-    def law(self) -> Categorical:
-        """The law of the class of a sample, which is its z."""
-        return Categorical(self.weights)
 
     def along(self, z: Array, dtype: DTypeLike) -> Array:
         """means[c, ·] of samples of class z (M,): (directions, M)."""
@@ -248,13 +237,12 @@ def warn_of_rank(law: DataLaw, dim: int | None, level: int = 3) -> None:
     # along rotated directions the groups are points of a rule for a spectrum without gaps
     count = dim * table.effective_rank if law.rotated else table.effective(dim)
     if count < FEWEST_COORDINATES:
-        warnings.warn(
+        words = (
             f"data: {count:.3g} of {dim} coordinates carry the variance of {type(law).__name__} (effective rank); the "
-            f"limit takes every group for many coordinates, and may be off where they are fewer than "
-            f"{FEWEST_COORDINATES}: take a flatter spectrum or a larger dimension",
-            UnreliableWarning,
-            stacklevel=level,
         )
+        words += "limit takes every group for many coordinates, and may be off where they are fewer than "
+        words += f"{FEWEST_COORDINATES}: take a flatter spectrum or a larger dimension"
+        warnings.warn(words, UnreliableWarning, stacklevel=level)
 
 
 def _geometric(levels: int, groups: int) -> np.ndarray:

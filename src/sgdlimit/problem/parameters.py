@@ -23,7 +23,8 @@ class Parameters(dict[str, Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping) or self.keys() != other.keys():
             return False
-        return all(_same(value, other[name]) for name, value in self.items())
+        pairs = ((value, other[name]) for name, value in self.items())
+        return all(a is b or (not (traced(a) or traced(b)) and np.array_equal(a, b)) for a, b in pairs)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -32,20 +33,11 @@ class Parameters(dict[str, Any]):
         return hash(frozenset(self))
 
 
-def _flatten(parameters: Parameters) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    names = tuple(sorted(parameters))
-    return tuple(parameters[name] for name in names), names
-
-
-def _unflatten(names: tuple[str, ...], values: Any) -> Parameters:
-    return Parameters(zip(names, values, strict=True))
-
-
-jax.tree_util.register_pytree_node(Parameters, _flatten, _unflatten)
-
-
-def _same(first: Any, second: Any) -> bool:
-    return first is second or (not (traced(first) or traced(second)) and bool(np.array_equal(first, second)))
+jax.tree_util.register_pytree_node(
+    Parameters,
+    lambda own: (tuple(own[name] for name in sorted(own)), tuple(sorted(own))),
+    lambda names, values: Parameters(zip(names, values, strict=True)),
+)
 
 
 def finite(argument: str, value: Any, why: str, axes: Collection[int] = range(64)) -> np.ndarray:

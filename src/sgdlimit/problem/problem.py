@@ -20,7 +20,7 @@ from . import fields, observables
 from .data import DataLaw, Iid, Table
 from .entries import check_sampler
 from .labels import LabelRule, Linear
-from .laws import BLOCK, LIGHT, EntryLaw, Law, Point, SparseNormal, tail_index
+from .laws import BLOCK, LIGHT, Categorical, EntryLaw, Law, Point, SparseNormal, tail_index
 from .losses import LossLike, identity
 from .mixture import DIRECTION, settle_classes
 from .parameters import bound
@@ -102,7 +102,7 @@ class Problem(Shown):
     def k(self) -> int:
         """Columns of θ*: teacher width, or directions of a mixture's means; 0 when there is neither."""
         if self.data.classes is not None:
-            return self.data.classes.directions
+            return len(self.data.classes.means[0])
         if self.teacher is None:
             return 0
         return self.width if self.teacher_width is None else self.teacher_width
@@ -127,7 +127,8 @@ class Problem(Shown):
     @property
     def noise_law(self) -> EntryLaw:
         """The law of z that the labels need; of the class in a mixture."""
-        return self.labels.noise(self.noise if self.data.classes is None else self.data.classes.law)
+        classes = self.data.classes
+        return self.labels.noise(self.noise if classes is None else Categorical(classes.weights))
 
     def sample_weights(self, key: Key, dim: int) -> tuple[jax.Array, jax.Array]:
         """θ⁰ (d, m) and θ* (d, k)."""
