@@ -237,10 +237,8 @@ def warn_of_rank(law: DataLaw, dim: int | None, level: int = 3) -> None:
     # along rotated directions the groups are points of a rule for a spectrum without gaps
     count = dim * table.effective_rank if law.rotated else table.effective(dim)
     if count < FEWEST_COORDINATES:
-        words = (
-            f"data: {count:.3g} of {dim} coordinates carry the variance of {type(law).__name__} (effective rank); the "
-        )
-        words += "limit takes every group for many coordinates, and may be off where they are fewer than "
+        words = f"data: {count:.3g} of {dim} coordinates carry the variance of {type(law).__name__} (effective rank); "
+        words += "the limit takes every group for many coordinates, and may be off where they are fewer than "
         words += f"{FEWEST_COORDINATES}: take a flatter spectrum or a larger dimension"
         warnings.warn(words, UnreliableWarning, stacklevel=level)
 

@@ -208,6 +208,7 @@ class Law(EntryLaw):
     mean: float | None = None
     second_moment: float | None = None
     quantiles = False
+    exact_moments = property(lambda self: self.mean is not None)  # otherwise they are estimated
     latex = r"\sim <fn>"
 
     def __post_init__(self) -> None:
@@ -222,11 +223,6 @@ class Law(EntryLaw):
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """What the user's function draws, as floats; `Problem` tries it out."""
         return jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
-
-    @property
-    def exact_moments(self) -> bool:
-        """Whether the user gave the moments, so that none are estimated."""
-        return self.mean is not None
 
     @property
     def rarest(self) -> float:

@@ -38,6 +38,8 @@ class Mixture(DataLaw):
     means: Any
     covariance: Any = 1.0
     weights: Any = None
+    classes = property(lambda self: Classes(self.means, self.weights))
+    levels = property(lambda self: getattr(self.covariance, "levels", None))  # a number speaks of no dimension
 
     def __post_init__(self) -> None:
         if any(traced(part) for part in jax.tree.leaves((self.means, self.covariance, self.weights))):
@@ -64,16 +66,6 @@ class Mixture(DataLaw):
         if isinstance(self.covariance, DataLaw):
             return self.covariance.table()
         return Table(np.ones(1), np.full(1, float(self.covariance)), np.ones(1))
-
-    @property
-    def levels(self) -> int | None:
-        """The dimension that the covariance speaks of; None where it is a limit."""
-        return self.covariance.levels if isinstance(self.covariance, DataLaw) else None
-
-    @property
-    def classes(self) -> Classes:
-        """Means and priors as given."""
-        return Classes(self.means, self.weights)
 
 
 DIRECTION = Normal(1.0)

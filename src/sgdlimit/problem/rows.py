@@ -20,7 +20,6 @@ class Rows(abc.ABC):
     """(d, k): θ*, or what of it a linear function of x can tell."""
     variance: Array | None
     """s of every coordinate, (d,); None where all are 1, or where coordinates are not independent."""
-
     gaussian: Any = False
     """Whether (θᵀx, r*) of a fresh row is Gaussian, with the second moments that `variance` says."""
 
@@ -41,10 +40,7 @@ class Layout(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, key: Key, entries: Entries, theta_star: Array, teacher: Teacher) -> tuple[Rows, Rows]:
-        """Rows of the training set and rows of a test.
-
-        `theta_star` (d, k) has entries of the teacher's law, and `teacher` draws more rows of them.
-        """
+        """Rows of the training set and of a test; `theta_star` (d, k) has the teacher's law, as all of `teacher`."""
 
 
 @model

@@ -40,14 +40,10 @@ class VectorField:
     error: Callable[..., Any] | None = function(default=None)
     parameters: Mapping[str, Any] = named(1, TIME_NAMES)
     breaks: Any = static(times_of_breaks, default=())
+    timed = property(lambda self: _time(self.fn) is not None)  # whether the function takes the time
     smooth = quadratic = False
     prox = None
     latex = "<fn>(<state><;>)"
-
-    @property
-    def timed(self) -> bool:
-        """Whether the function takes the time."""
-        return _time(self.fn) is not None
 
     def at(self, t: Scalar, *state: Any) -> Any:
         """The field at time t and the given state, (r, r_star, z) or (theta,)."""
