@@ -19,7 +19,7 @@ from ..errors import instance, reject
 from ..problem import Constant, Problem, fields
 from ..problem.problem import check_schedule
 from ..problem.rows import Rows
-from ..problem.schedules import ScheduleLike, factors
+from ..problem.schedules import ScheduleLike, values_at
 
 
 class Batch(NamedTuple):
@@ -266,7 +266,7 @@ def check_share(algorithm: Algorithm, times: np.ndarray) -> None:
     if not algorithm.scheduled:
         return
     t, name = np.union1d(np.linspace(0.0, times[-1], SHARE_TIMES), times), f"{type(algorithm).__name__}.batch_share"
-    share = factors(name, algorithm.batch_share, t)
+    share = values_at(algorithm.batch_share, t)
     bad = ~((share > 0) & (share <= 1 + 1e-12))
     if np.any(bad):
         where = int(np.argmax(bad))

@@ -181,10 +181,15 @@ def _narrowed(schedule: ScheduleLike, low: Array, high: Array) -> tuple[Array, A
     return bisected(lambda t: schedule(t) * jnp.ones(()), change, low, high, HALVINGS)
 
 
+def values_at(schedule: ScheduleLike, t: Host) -> np.ndarray:
+    """s at an array of times."""
+    with jax.enable_x64(True):
+        return np.asarray(_factors(schedule, np.asarray(t, dtype=np.float64)), dtype=np.float64)
+
+
 def factors(argument: str, schedule: ScheduleLike, t: Host) -> np.ndarray:
     """s at an array of times, refused where it is not finite."""
-    with jax.enable_x64(True):
-        values = np.asarray(_factors(schedule, np.asarray(t, dtype=np.float64)), dtype=np.float64)
+    values = values_at(schedule, t)
     if not np.all(np.isfinite(values)):
         bad = np.asarray(t)[~np.isfinite(values)][0]
         raise reject(argument, f"a factor that is not finite at t = {bad:.4g}", "it must be finite at all times")
