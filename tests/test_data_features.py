@@ -48,7 +48,8 @@ def test_spectrum_and_teacher(ratio):
     assert tests is rows
     assert isinstance(rows, Features)
     F = np.asarray(rows.weights)
-    S = mapping.linear**2 * F.T @ F / mapping.inputs + mapping.rest * np.eye(dim)
+    _, linear, rest = mapping.moments
+    S = linear**2 * F.T @ F / mapping.inputs + rest * np.eye(dim)
     for power in (1, 2, 3):
         assert table.share @ table.variance**power == pytest.approx(
             np.trace(np.linalg.matrix_power(S, power)) / dim, rel=0.02

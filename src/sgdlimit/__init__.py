@@ -6,6 +6,7 @@ standard library is imported here that Python has not loaded by itself: until th
 traceback.
 """
 
+# ruff: noqa: F403, F405  # the names of `problem` are listed there
 import sys
 
 from ._version import __version__
@@ -20,54 +21,7 @@ if TYPE_CHECKING:
     from .errors import DivergenceWarning, InputError, Interrupted, SweepWarning, ToleranceWarning, UnreliableWarning
     from .exact import least_squares, least_squares_on_data, online
     from .fitting import Fitted, model_of_data, solve_on_data
-    from .problem import (
-        L1,
-        Absolute,
-        ByClass,
-        Constant,
-        CosineDecay,
-        DataLaw,
-        EntryLaw,
-        Exponential,
-        Hinge,
-        Huber,
-        Iid,
-        LabelRule,
-        Labels,
-        Law,
-        Linear,
-        Logistic,
-        Logit,
-        Loss,
-        LossLike,
-        Mixture,
-        Noise,
-        NoPenalty,
-        Normal,
-        Penalty,
-        PenaltyLike,
-        Point,
-        PowerDecay,
-        PowerLaw,
-        Problem,
-        Quantile,
-        Quartic,
-        Rademacher,
-        RandomFeatures,
-        Ridge,
-        Schedule,
-        Sign,
-        SmoothHinge,
-        SmoothL1,
-        SparseEntries,
-        SparseNormal,
-        Spectrum,
-        Square,
-        TwoLayer,
-        TwoLayerLabels,
-        Uniform,
-        VectorField,
-    )
+    from .problem import *
     from .results import Runs, Solution, load
     from .scaling import fit_exponent
     from .simulation import simulate, simulate_on_data
@@ -75,115 +29,31 @@ if TYPE_CHECKING:
     from .sweep import Sweep, best_time, critical_line, plan_sweep, refine, sweep
 
 __all__ = [
-    "L1",
-    "SGD",
-    "SGF",
-    "Absolute",
-    "Algorithm",
-    "ByClass",
-    "Constant",
-    "CosineDecay",
-    "DataLaw",
-    "DivergenceWarning",
-    "EntryLaw",
-    "Exponential",
-    "Fitted",
-    "GradientFlow",
-    "Hinge",
-    "Huber",
-    "Iid",
-    "InputError",
-    "Interrupted",
-    "LabelRule",
-    "Labels",
-    "Law",
-    "Linear",
-    "Logistic",
-    "Logit",
-    "Loss",
-    "LossLike",
-    "Mixture",
-    "NoPenalty",
-    "Noise",
-    "Normal",
-    "Penalty",
-    "PenaltyLike",
-    "PersistentSGD",
-    "Point",
-    "PowerDecay",
-    "PowerLaw",
-    "Problem",
-    "ProportionalSGD",
-    "Quantile",
-    "Quartic",
-    "Rademacher",
-    "RandomFeatures",
-    "Report",
-    "Ridge",
-    "Runs",
-    "Schedule",
-    "ShuffledSGD",
-    "Sign",
-    "SmoothHinge",
-    "SmoothL1",
-    "Solution",
-    "SparseEntries",
-    "SparseNormal",
-    "Spectrum",
-    "Square",
-    "Sweep",
-    "SweepWarning",
-    "ToleranceWarning",
-    "TwoLayer",
-    "TwoLayerLabels",
-    "Uniform",
-    "UnreliableWarning",
-    "VectorField",
-    "Weighted",
-    "__version__",
-    "best_time",
-    "compare",
-    "critical_line",
-    "design",
-    "fit_exponent",
-    "grid",
-    "least_squares",
-    "least_squares_on_data",
-    "load",
-    "model_of_data",
-    "online",
-    "plan",
-    "plan_sweep",
-    "plot",
-    "references",
-    "refine",
-    "simulate",
-    "simulate_on_data",
-    "solve",
-    "solve_on_data",
-    "sweep",
-    "testing",
-]
+    "L1", "SGD", "SGF", "Absolute", "Algorithm", "ByClass", "Constant", "CosineDecay", "DataLaw", "DivergenceWarning",
+    "EntryLaw", "Exponential", "Fitted", "GradientFlow", "Hinge", "Huber", "Iid", "InputError", "Interrupted",
+    "LabelRule", "Labels", "Law", "Linear", "Logistic", "Logit", "Loss", "LossLike", "Mixture", "NoPenalty", "Noise",
+    "Normal", "Penalty", "PenaltyLike", "PersistentSGD", "Point", "PowerDecay", "PowerLaw", "Problem",
+    "ProportionalSGD", "Quantile", "Quartic", "Rademacher", "RandomFeatures", "Report", "Ridge", "Runs", "Schedule",
+    "ShuffledSGD", "Sign", "SmoothHinge", "SmoothL1", "Solution", "SparseEntries", "SparseNormal", "Spectrum", "Square",
+    "Sweep", "SweepWarning", "ToleranceWarning", "TwoLayer", "TwoLayerLabels", "Uniform", "UnreliableWarning",
+    "VectorField", "Weighted", "__version__", "best_time", "compare", "critical_line", "design", "fit_exponent", "grid",
+    "least_squares", "least_squares_on_data", "load", "model_of_data", "online", "plan", "plan_sweep", "plot",
+    "references", "refine", "simulate", "simulate_on_data", "solve", "solve_on_data", "sweep", "testing",
+]  # fmt: skip
 
 _ROOMS = (
     "errors", "problem", "algorithms", "exact", "solver", "simulation", "fitting", "results", "scaling", "comparison",
     "sweep",
 )  # fmt: skip
 """Where public names live, in the order in which data walks through the house."""
-_MODULES = {
-    "design": ".design",
-    "grid": ".grid",
-    "plot": ".plot",
-    "references": ".references",
-    "testing": ".testing",
-}
+_MODULES = ("design", "grid", "plot", "references", "testing")
 
 
 def __getattr__(name: str) -> "Any":
     import importlib
 
     if name in _MODULES:
-        return importlib.import_module(_MODULES[name], __name__)
+        return importlib.import_module(f".{name}", __name__)
     if name in __all__:
         for room in _ROOMS:
             value = getattr(importlib.import_module(f".{room}", __name__), name, None)

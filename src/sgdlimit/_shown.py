@@ -14,6 +14,13 @@ def latex(thing: Any) -> str:
     return _notebook().latex_of(thing)
 
 
+class Shown:
+    """What a notebook shows as formulas."""
+
+    _repr_html_ = html
+    _repr_latex_ = latex
+
+
 def _notebook() -> Any:
     """Found by name when something is shown: rooms import only from rooms above."""
     return importlib.import_module(f"{__package__}.notebook")

@@ -6,21 +6,61 @@ Rebuilding a tree inside jax skips `__post_init__`, so that checks run on the us
 """
 
 import dataclasses
-from collections.abc import Hashable
-from typing import Any, TypeVar
+import functools
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, dataclass_transform, final
 
 import jax
 import numpy as np
 
 from ._fingerprint import Same, Snapshot, holds_function
 from ._types import Tree
+from .errors import real, reject
 
 Cls = TypeVar("Cls", bound=type)
 
 
-def static(**kwargs: Any) -> Any:
+Check = Callable[[str, Any], Any]
+"""What a field stores of the value that was given, from its name in errors and that value; or an InputError."""
+
+
+def static(check: Check | None = None, **kwargs: Any) -> Any:
     """Return a dataclass field that is structure: hashable, and compared when a program is compiled."""
-    return dataclasses.field(metadata={"static": True}, **kwargs)
+    return dataclasses.field(metadata={"static": True, "check": check}, **kwargs)
+
+
+def leaf(*, default: Any = dataclasses.MISSING, **bounds: Any) -> Any:
+    """Return a dataclass field that holds one number, within bounds as `errors.real` takes them."""
+    return dataclasses.field(default=default, metadata={"check": functools.partial(real, **bounds)})
+
+
+def function(what: str = "written in jax.numpy", **default: Any) -> Any:
+    """Return a static field that holds a function of the user's, or None where that is its default."""
+
+    def check(argument: str, value: Any) -> Any:
+        if not callable(value) and (value is not None or not default):
+            raise reject(argument, repr(value), f"it must be a function {what}")
+        return value
+
+    return static(check, **default)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static, leaf, function))
+def model(cls: Cls) -> Cls:
+    """Make a class final, a frozen dataclass and a tree; fields are checked before its own `__post_init__`."""
+    own = cls.__dict__.get("__post_init__")
+
+    def __post_init__(self: Any) -> None:
+        for part in dataclasses.fields(self):
+            if check := part.metadata.get("check"):
+                settle(self, **{part.name: check(f"{cls.__name__}.{part.name}", getattr(self, part.name))})
+            if settled := part.metadata.get("settled"):  # from other fields, too
+                settle(self, **{part.name: settled(self)})
+        if own is not None:
+            own(self)
+
+    cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
+    return final(tree(dataclasses.dataclass(frozen=True)(cls)))
 
 
 def settle(obj: Any, **values: Any) -> None:

@@ -12,11 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _shown
 from .._process import refuse_orphans
-from .._tree import settle
+from .._shown import Shown
 from .._types import Array, Key, Scalar, Tree
-from ..errors import instance, real, reject
+from ..errors import instance, reject
 from ..problem import Constant, Problem, fields
 from ..problem.problem import check_schedule
 from ..problem.rows import Rows
@@ -72,6 +71,8 @@ class FreshData(NamedTuple):
 
 
 Data = StoredData | FreshData
+Updated = tuple[Array, Tree]
+"""θ, and the state that successive updates share."""
 
 
 def dimension(problem: Problem, columns: int) -> int:
@@ -80,10 +81,7 @@ def dimension(problem: Problem, columns: int) -> int:
 
 
 def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Key, noise_key: Key) -> Batch:
-    """Rows with their r* and z, moved to the mean of their class; a constant feature 1/√d last for an intercept.
-
-    r* stays that of the centred row.
-    """
+    """Rows at the mean of their class, r* of the centred rows, and z; last a constant feature 1/√d for an intercept."""
     X, r_star = rows.draw(data_key, count)
     z, dim = problem.sample_noise(noise_key, count), X.shape[1]
     classes = problem.data.classes
@@ -106,37 +104,19 @@ def drifts(problem: Problem, t: Scalar, theta: Array) -> Array:
 
 
 def gather(X: Array, v: Array) -> Array:
-    """Xᵀv for X (rows, d) and v (rows, m).
-
-    Written as (vᵀX)ᵀ: on a CPU the product with a transposed matrix is not blocked, and some 50 times slower.
-    """
-    return (v.T @ X).T
+    """Xᵀv for X (rows, d) and v (rows, m)."""
+    return (v.T @ X).T  # on a CPU the product with a transposed matrix is not blocked, and some 50 times slower
 
 
-class Algorithm(abc.ABC):
+class Algorithm(Shown, abc.ABC):
     """The contract of an algorithm: how weights are trained, in theory and at finite size.
 
-    An algorithm is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
-    Its increments are all that the theory sees of it; its update is for finite size. `Weighted` has the update that
-    follows from the increments: an explicit step with Z_i on sample i. Shapes: θ (d, m), rows x (n, d); times and δ are
-    numbers that jax may be tracing.
+    An algorithm is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as
+    leaves and functions, names and sizes as static fields. `sgdlimit.testing.check_algorithm` tests all of it. Its
+    increments are all that the theory sees of it; its update is for finite size. `Weighted` has the update that follows
+    from the increments: an explicit step with Z_i on sample i. Shapes: θ (d, m), rows x (n, d); times and δ are numbers
+    that jax may be tracing. It must define `increments` and `update`; the rest has defaults.
 
-    start_increments: the state, a tree of arrays, that the increments of samples of the given shape share over time.
-    increments: the next state, and Z over [t, t + dt] of the shape of the start, of mean dt. All that is random comes
-        from the key, or from the state.
-    expected: E[Z | draws so far] over [t, t + dt]; dt for independent increments.
-    variance: Var Z over [t, t + dt], a number.
-    noise_temperature: τ where Var Z = τδγ in the limits of infinite data and of least squares; None where there is no
-        such limit.
-    rows: samples that one update reads, for an algorithm with a step of its own; None where it reads all, and the user
-        sets dt.
-    step_time: the time t = ηk/d that one update advances.
-    draws: what updates first, …, first + count − 1 draw in advance, count first; None where they draw nothing.
-    start_updates: the state that successive updates share.
-    update: θ after one update of data that are stored or fresh, and the next state. Over any time the sum of what a
-        sample was weighted with has the law of Z.
-    check_simulation: raises an InputError for what cannot be simulated, before any work.
     independent: whether increments over disjoint intervals are independent.
     gaussian: whether they are Gaussian, too, with a positive variance.
     discrete: whether the grid step is the algorithm's own step, not a discretisation.
@@ -145,51 +125,42 @@ class Algorithm(abc.ABC):
     stable: largest step times curvature at which the update does not grow.
     accurate: step times curvature at which it is accurate to a few percent, where the step is a choice.
     batch_share: share of the batch in use at time t, a field of those algorithms that can change it.
-
-    `sgdlimit.testing.check_algorithm` tests all of it.
     """
 
-    independent: ClassVar[bool]
-    gaussian: ClassVar[bool]
-    discrete: ClassVar[bool]
+    independent: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = False
+    discrete: ClassVar[bool] = False
     jumps: ClassVar[bool] = False
-    multi_pass_only: ClassVar[bool]
+    multi_pass_only: ClassVar[bool] = False
     stable: ClassVar[float] = 2.0
     accurate: ClassVar[float] = 0.03
     batch_share: ScheduleLike = Constant()
-
-    def _repr_html_(self) -> str:
-        return _shown.html(self)
-
-    def _repr_latex_(self) -> str:
-        return _shown.latex(self)
+    noise_temperature: Any = None
+    """τ where Var Z = τδγ in the limits of infinite data and of least squares, at the full batch; None where there is
+    no such limit."""
+    rows: Any = None
+    """Samples that one update reads, for an algorithm with a step of its own; None: all, and the user sets dt."""
 
     # --- the increment law (theory) ---
 
-    @abc.abstractmethod
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
-        """The state that increments over successive intervals share."""
+        """The state, a tree of arrays, that increments of samples of this shape share over time; here the shape."""
+        return jnp.ones(shape)
 
     @abc.abstractmethod
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
-        """The next state and Z over [t, t + dt]; its shape was fixed at the start."""
+        """The next state, and Z over [t, t + dt] of the shape of the start, of mean dt.
+
+        All that is random comes from the key, or from the state.
+        """
 
     def expected(self, state: Tree, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """E[Z | draws so far] over [t, t + dt]; γ for independent increments."""
         return dt
 
-    def mean(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """E Z = γ, for every algorithm."""
-        return dt
-
-    @abc.abstractmethod
     def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """Var Z over [t, t + dt]."""
-
-    @property
-    @abc.abstractmethod
-    def noise_temperature(self) -> Any:
-        """τ of the diffusion that the algorithm has in the online and least-squares limits, at its full batch."""
+        """Var Z over [t, t + dt], a number; here τδγ, with τ at the middle of the interval."""
+        return self.temperature_at(t + dt / 2) * sample_ratio * dt
 
     # --- a batch that changes in time ---
 
@@ -217,65 +188,47 @@ class Algorithm(abc.ABC):
 
     # --- the finite-size update (simulation) ---
 
-    @property
-    @abc.abstractmethod
-    def rows(self) -> int | None:
-        """Samples that one update reads, for an algorithm with a step of its own; None: all, and the user sets dt."""
-
-    @abc.abstractmethod
     def step_time(self, dim: int, dt: float) -> float:
-        """Time t = ηk/d that one update advances; `dt` is the step of the algorithms that have none of their own."""
+        """The time t = ηk/d that one update advances; here dt, of an algorithm that has no step of its own."""
+        return dt
 
-    @abc.abstractmethod
     def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
-        """What updates first … first+count−1 draw in advance: rows of the batches, or None.
+        """What updates first … first+count−1 draw in advance, count first: rows of the batches; here nothing, None.
 
         `first` is a multiple of `count`, so that a key folded with it is used once.
         """
+        return None
 
-    @abc.abstractmethod
     def start_updates(self, key: Key, data: Data) -> Tree:
-        """The state that successive updates share."""
+        """The state that successive updates share; here none."""
+        return ()
 
     @abc.abstractmethod
-    def update(
-        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
-    ) -> tuple[Array, Tree]:
-        """θ after one update, and the next state."""
+    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
+        """θ after one update of data that are stored or fresh, and the next state.
 
-    @abc.abstractmethod
+        Over any time the sum of what a sample was weighted with has the law of Z.
+        """
+
     def check_simulation(self, problem: Problem, samples: int) -> None:
-        """Refuse what cannot be simulated, before any work."""
+        """Refuse what cannot be simulated, before any work; here infinite data, without a training set to read."""
+        if problem.infinite_data:
+            why = f"{type(self).__name__} needs a stored training set; simulate sl.SGD, or give a finite δ"
+            raise reject("sample_ratio", "inf", why)
 
 
 class Weighted(Algorithm):
     """An algorithm whose update follows from its increments: one explicit step with weights Z on the samples.
 
-    `eq:sgf_disc`. A subclass defines the increments alone: `start_increments`, `increments`, `variance`,
-    `noise_temperature`, and what `Algorithm` asks to be declared of them.
+    `eq:sgf_disc`. A subclass defines the increments alone, and what `Algorithm` asks to be declared of them.
     """
-
-    @property
-    def rows(self) -> int | None:
-        """None, since every update reads all samples."""
-        return None
-
-    def step_time(self, dim: int, dt: float) -> float:
-        """dt itself, which the user chooses."""
-        return dt
-
-    def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
-        """Nothing: increments are drawn step by step."""
-        return None
 
     def start_updates(self, key: Key, data: Data) -> Tree:
         """The state of every sample's increments."""
         assert isinstance(data, StoredData)
         return self.start_increments(key, (len(data.X),), data.sample_ratio)
 
-    def update(
-        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
-    ) -> tuple[Array, Tree]:
+    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
         """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ) (`eq:sgf_disc_rewrite`), Itô, left point."""
         assert isinstance(data, StoredData)
         n, d = len(data.X), dimension(data.problem, data.X.shape[1])
@@ -283,10 +236,6 @@ class Weighted(Algorithm):
         ell = forces(data.problem, t, data.X @ theta, data)
         step = dt * drifts(data.problem, t, theta) + gather(data.X, Z[:, None] * ell) * (d / n)
         return theta - step, state
-
-    def check_simulation(self, problem: Problem, samples: int) -> None:
-        """Refuse infinite data: increments belong to stored samples."""
-        needs_data(type(self).__name__, problem)
 
 
 def require(problem: Any, algorithm: Any) -> None:
@@ -296,16 +245,7 @@ def require(problem: Any, algorithm: Any) -> None:
     instance("algorithm", algorithm, Algorithm, "an algorithm such as sl.SGD(temperature=0.4)")
 
 
-def needs_data(name: str, problem: Problem) -> None:
-    """Refuse a problem of infinite data, for an algorithm that needs a stored training set."""
-    if problem.infinite_data:
-        raise reject("sample_ratio", "inf", f"{name} needs a stored training set; simulate sl.SGD, or give a finite δ")
-
-
-def settle_temperature(algorithm: Any) -> None:
-    """Check the τ of an algorithm, and store it as a float."""
-    name = f"{type(algorithm).__name__}.temperature"
-    settle(algorithm, temperature=real(name, algorithm.temperature, least=0, why="τ = η/B must be a number ≥ 0"))
+TEMPERATURE = "τ = η/B must be a number ≥ 0"
 
 
 def settle_share(algorithm: Any) -> None:
@@ -313,9 +253,8 @@ def settle_share(algorithm: Any) -> None:
     name = f"{type(algorithm).__name__}.batch_share"
     check_schedule(name, algorithm.batch_share)
     if algorithm.scheduled and algorithm.rows == 1:
-        raise reject(
-            name, type(algorithm.batch_share).__name__, "a batch of 1 has no share; give batch_size, the largest"
-        )
+        given = type(algorithm.batch_share).__name__
+        raise reject(name, given, "a batch of 1 has no share; give batch_size, the largest")
 
 
 SHARE_TIMES = 1025
@@ -326,10 +265,10 @@ def check_share(algorithm: Algorithm, times: np.ndarray) -> None:
     """Refuse a share of the batch that leaves (0, 1] up to the last time."""
     if not algorithm.scheduled:
         return
-    t = np.union1d(np.linspace(0.0, times[-1], SHARE_TIMES), times)
+    t, name = np.union1d(np.linspace(0.0, times[-1], SHARE_TIMES), times), f"{type(algorithm).__name__}.batch_share"
     share = values_at(algorithm.batch_share, t)
     bad = ~((share > 0) & (share <= 1 + 1e-12))
     if np.any(bad):
         where = int(np.argmax(bad))
         why = "the share of the batch must lie in (0, 1] at all times: divide it by its maximum, and raise batch_size"
-        raise reject(f"{type(algorithm).__name__}.batch_share", f"{share[where]:.4g} at t = {t[where]:.4g}", why)
+        raise reject(name, f"{share[where]:.4g} at t = {t[where]:.4g}", why)

@@ -1,20 +1,21 @@
 """SGD with small batches: fresh draws, and reshuffled epochs."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
-from typing import Any, ClassVar, final
+from operator import attrgetter
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from .._random import even, normal
-from .._tree import settle, static, tree
+from .._tree import model, settle, static
 from .._types import Array, Key, Scalar, Tree
 from ..errors import real, reject, whole
 from ..problem import Constant, Problem
 from ..problem.schedules import ScheduleLike
-from .base import Algorithm, Data, dimension, drifts, forces, settle_share, settle_temperature
+from .base import TEMPERATURE, Algorithm, Data, Updated, dimension, drifts, forces, settle_share
 
 FLOYD_LIMIT = 1024
 """Batch size up to which Floyd's sampling (B² comparisons) is used; beyond it, n random numbers are sorted."""
@@ -23,23 +24,30 @@ FLOYD_LIMIT = 1024
 class MiniBatch(Algorithm):
     """An algorithm whose update is a step of size η = τB on B samples (`eq:sgd_planted`)."""
 
-    jumps: ClassVar[bool] = True
     temperature: float
     batch_size: int
+    noise_temperature = property(attrgetter("temperature"))
+    rows = property(attrgetter("batch_size"))
+    jumps = True
+    latex = (
+        r"\theta_{k+1} = \theta_k - \eta\,\nabla F_k(\theta_k)"
+        r",\quad F_k = \frac{1}{B}\sum_{i \in B_k} L(r_i, y_i) + \frac{1}{d}\sum_{j=1}^{d} H(\theta_j)"
+        "\n"
+        r"\eta = \tau B = <rate>,\quad \tau = <temperature>,\quad B = <batch_size>,\quad t = \eta k / d"
+    )
 
     def _settle(self, temperature: Any, batch_size: Any, learning_rate: Any) -> None:
         """Check and store B, and τ from whichever of τ and η = τB was given."""
         name = type(self).__name__
-        why = "B must be a whole number ≥ 1"
-        settle(self, batch_size=whole(f"{name}.batch_size", batch_size, least=1, why=why))
+        batch_size = whole(f"{name}.batch_size", batch_size, least=1, why="B must be a whole number ≥ 1")
         if (temperature is None) == (learning_rate is None):
             given = "neither" if temperature is None else f"temperature {temperature} and learning_rate {learning_rate}"
             raise reject(f"{name}.temperature", given, "give either τ, or learning_rate = τ·batch_size")
         if learning_rate is not None:
             rate = real(f"{name}.learning_rate", learning_rate, least=0, why="η must be a number ≥ 0")
-            temperature = rate / self.batch_size
-        settle(self, temperature=temperature)
-        settle_temperature(self)
+            temperature = rate / batch_size
+        temperature = real(f"{name}.temperature", temperature, least=0, why=TEMPERATURE)
+        settle(self, temperature=temperature, batch_size=batch_size)
         settle_share(self)
 
     @property
@@ -47,27 +55,11 @@ class MiniBatch(Algorithm):
         """η = τB, the step of one update."""
         return self.temperature * self.batch_size
 
-    @property
-    def noise_temperature(self) -> float:
-        """τ = η/B of the full batch."""
-        return self.temperature
-
-    @property
-    def rows(self) -> int | None:
-        """B, the samples that one update reads."""
-        return self.batch_size
-
     def step_time(self, dim: int, dt: float) -> float:
         """The time η/d that one update advances."""
         return float(self.temperature) * self.batch_size / dim
 
-    def start_updates(self, key: Key, data: Data) -> Tree:
-        """An empty state: updates share nothing."""
-        return ()
-
-    def update(
-        self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key
-    ) -> tuple[Array, Tree]:
+    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
         """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B), `eq:sgd_planted`; of a batch that is used in part, the first B(t) rows."""
         batch, problem = data.batch(draw, key), data.problem
         ell = forces(problem, t, batch.X @ theta, batch)
@@ -84,29 +76,16 @@ class MiniBatch(Algorithm):
         if self.temperature == 0:
             raise reject(f"{name}.temperature", 0, "a learning rate of zero never moves; use sl.GradientFlow()")
         if not problem.infinite_data and self.batch_size > samples:
-            raise reject(
-                f"{name}.batch_size",
-                self.batch_size,
-                f"it must be at most n = {samples}; lower it or raise dim",
-            )
-
-    latex = (
-        r"\theta_{k+1} = \theta_k - \eta\,\nabla F_k(\theta_k)"
-        r",\quad F_k = \frac{1}{B}\sum_{i \in B_k} L(r_i, y_i) + \frac{1}{d}\sum_{j=1}^{d} H(\theta_j)"
-        "\n"
-        r"\eta = \tau B = <rate>,\quad \tau = <temperature>,\quad B = <batch_size>,\quad t = \eta k / d"
-    )
+            why = f"it must be at most n = {samples}; lower it or raise dim"
+            raise reject(f"{name}.batch_size", self.batch_size, why)
 
 
 def without_replacement(key: Key, draws: int, samples: int, count: int) -> Array:
-    """Independent uniform random subsets of {0, …, samples−1}, each of size `count`: shape (draws, count).
-
-    Their order is not random: Floyd's last place holds the largest number most often. See `in_random_order`.
-    """
+    """Independent uniform random subsets of {0, …, samples−1}, each of size `count`: (draws, count), in some order."""
     if count > FLOYD_LIMIT:
         keys = jax.random.split(key, draws)
         return jax.lax.map(lambda k: jax.random.permutation(k, samples)[:count], keys)
-    # Floyd: for j = n−B … n−1 draw t ≤ j; take t, or j itself where t was taken before.
+    # Floyd: for j = n−B … n−1 draw t ≤ j; take t, or j itself where t was taken before. The last is often the largest.
     last = samples - count + jnp.arange(count, dtype=jnp.int32)
     # The remainder of 32 random bits favours small numbers by at most n/2³², far below any sampling error.
     bits = jax.random.bits(key, (count, draws))
@@ -137,16 +116,13 @@ LOG_FACTORIALS = tuple(math.lgamma(n + 1) for n in range(LARGEST))
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def poisson(rate: Scalar, key: Key, shape: tuple[int, ...]) -> Array:
-    """Poisson numbers of one rate: how many values of the distribution function a uniform number has passed.
-
-    At the small rates of SGD several times faster, and much faster to compile, than rejection.
-    """
+    """Poisson numbers of one rate; at the small rates of SGD several times faster than rejection, and to compile."""
     rate = jnp.asarray(rate)
     return jax.lax.cond(rate > LARGE_RATE, _bent_normal, _counted, rate, key, jnp.zeros(shape, jnp.float32))
 
 
 def _counted(rate: Array, key: Key, none: Array) -> Array:
-    """Sums of Poisson numbers of small rates, each by counting."""
+    """Sums of Poisson numbers of small rates: values of the distribution function that a uniform number has passed."""
     rate = jnp.minimum(rate, LARGE_RATE)  # under vmap both branches run
     parts = jnp.maximum(jnp.ceil(rate / SMALL_RATE), 1.0)
     small = rate / parts
@@ -179,9 +155,7 @@ def _poisson_jvp(shape: tuple[int, ...], primals: Tree, tangents: Tree) -> tuple
     return count, jnp.zeros_like(count)
 
 
-@final
-@tree
-@dataclass(frozen=True, init=False)
+@model
 class SGD(MiniBatch):
     """SGD as in `eq:sgd`: a fresh batch of B samples every step, learning rate η = τB.
 
@@ -193,6 +167,7 @@ class SGD(MiniBatch):
     temperature: float
     batch_size: int = static(default=1)
     batch_share: ScheduleLike = field(default_factory=Constant)
+    latex = MiniBatch.latex + "\n" + r"B_k\ \mathrm{drawn\ afresh\ from\ all}\ n\ \mathrm{samples}"
 
     def __init__(
         self,
@@ -205,15 +180,6 @@ class SGD(MiniBatch):
         settle(self, batch_share=Constant() if batch_share is None else batch_share)
         self._settle(temperature, batch_size, learning_rate)
 
-    independent: ClassVar[bool] = True
-    gaussian: ClassVar[bool] = False
-    discrete: ClassVar[bool] = False
-    multi_pass_only: ClassVar[bool] = False
-
-    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
-        """Ones, which keep the shape alone."""
-        return jnp.ones(shape)
-
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = τδ·Poisson(γ/(τδ)); γ where τ = 0."""
         jump = self.temperature_at(t + dt / 2) * sample_ratio
@@ -221,21 +187,13 @@ class SGD(MiniBatch):
         count = poisson(dt / safe, key, state.shape)
         return state, jnp.where(jump > 0, safe * count, dt * state)
 
-    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """τδγ as for SGF, with τ at the middle of the interval."""
-        return self.temperature_at(t + dt / 2) * sample_ratio * dt
-
     def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
         """Rows of `count` batches, each drawn without replacement."""
         draw = in_random_order if self.scheduled else without_replacement
         return draw(jax.random.fold_in(key, first), count, samples, self.batch_size)
 
-    latex = MiniBatch.latex + "\n" + r"B_k\ \mathrm{drawn\ afresh\ from\ all}\ n\ \mathrm{samples}"
 
-
-@final
-@tree
-@dataclass(frozen=True, init=False)
+@model
 class ShuffledSGD(MiniBatch):
     """SGD over epochs, the data reshuffled before each: every sample is used exactly once an epoch.
 
@@ -246,16 +204,13 @@ class ShuffledSGD(MiniBatch):
 
     temperature: float
     batch_size: int = static(default=1)
+    independent = False
+    latex = MiniBatch.latex + "\n" + r"B_k\ \mathrm{cut\ from\ the\ samples,\ reshuffled\ each\ epoch}"
 
     def __init__(
         self, temperature: float | None = None, batch_size: int = 1, *, learning_rate: float | None = None
     ) -> None:
         self._settle(temperature, batch_size, learning_rate)
-
-    independent: ClassVar[bool] = False
-    gaussian: ClassVar[bool] = False
-    discrete: ClassVar[bool] = False
-    multi_pass_only: ClassVar[bool] = False
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
         """The key that fixes every epoch's jump times, and the number of jumps so far."""
@@ -304,5 +259,3 @@ class ShuffledSGD(MiniBatch):
         epochs = epoch[0] + jnp.arange(count * self.batch_size // samples + 2)
         orders = jax.lax.map(lambda e: jax.random.permutation(jax.random.fold_in(key, e), samples), epochs)
         return orders[epoch - epoch[0], place].reshape(count, self.batch_size)
-
-    latex = MiniBatch.latex + "\n" + r"B_k\ \mathrm{cut\ from\ the\ samples,\ reshuffled\ each\ epoch}"

@@ -1,84 +1,57 @@
 """SGD whose batch is a fraction of the data set: discrete time, `dt` is the step."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
-
 import jax
 import jax.numpy as jnp
 
-from .._tree import settle, tree
+from .._tree import leaf, model
 from .._types import Array, Key, Scalar, Tree
-from ..errors import real
 from .base import Weighted
 
-
-def _settle_fraction(algorithm: Any) -> None:
-    name, why = f"{type(algorithm).__name__}.batch_fraction", "b must be a fraction in (0, 1]"
-    settle(algorithm, batch_fraction=real(name, algorithm.batch_fraction, above=0, most=1, why=why))
+FRACTION = "b must be a fraction in (0, 1]"
 
 
-@final
-@tree
-@dataclass(frozen=True)
-class ProportionalSGD(Weighted):
-    """Every sample joins every batch with probability b: Z_i = γ_i·Bernoulli(b)/b (Mignacco et al. 2020)."""
+class Proportional(Weighted):
+    """An algorithm whose batch holds a share b of all samples; it has no diffusion limit."""
 
+    discrete = True
+    multi_pass_only = True
     batch_fraction: float
-
-    independent: ClassVar[bool] = True
-    gaussian: ClassVar[bool] = False
-    discrete: ClassVar[bool] = True
-    multi_pass_only: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _settle_fraction(self)
-
-    def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
-        """Ones, which keep the shape alone."""
-        return jnp.ones(shape)
-
-    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
-        """Z = γ·Bernoulli(b)/b, a fresh draw for every sample; the state stays."""
-        chosen = jax.random.bernoulli(key, self.batch_fraction, state.shape)
-        return state, chosen * dt / self.batch_fraction
 
     def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """γ²(1/b − 1), that of a Bernoulli number over b."""
         return dt**2 * (1 / self.batch_fraction - 1)
 
-    @property
-    def noise_temperature(self) -> None:
-        """None: a proportional batch has no diffusion limit."""
-        return None
 
+@model
+class ProportionalSGD(Proportional):
+    """Every sample joins every batch with probability b: Z_i = γ_i·Bernoulli(b)/b (Mignacco et al. 2020)."""
+
+    batch_fraction: float = leaf(above=0, most=1, why=FRACTION)
     latex = (
         r"\theta_{k+1} = \theta_k - \gamma\,(\frac{1}{b}\frac{d}{n}\sum_{i=1}^{n} s_i x_i \ell_i + h(\theta_k))"
         "\n"
         r"b = <batch_fraction>,\quad P(s_i = 1) = b\ \mathrm{afresh},\quad t = \gamma k"
     )
 
+    def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
+        """Z = γ·Bernoulli(b)/b, a fresh draw for every sample; the state stays."""
+        chosen = jax.random.bernoulli(key, self.batch_fraction, state.shape)
+        return state, chosen * dt / self.batch_fraction
 
-@final
-@tree
-@dataclass(frozen=True)
-class PersistentSGD(Weighted):
+
+@model
+class PersistentSGD(Proportional):
     """Proportional batches whose members stay: Z_i = γ_i·s_i/b, s a 0/1 Markov chain of mean b.
 
     Over a step γ: P(0→1) = b(1−e^{−γ/τ_p}), P(1→0) = (1−b)(1−e^{−γ/τ_p}); τ_p is the correlation time.
     """
 
-    batch_fraction: float
-    correlation_time: float
-
-    independent: ClassVar[bool] = False
-    gaussian: ClassVar[bool] = False
-    discrete: ClassVar[bool] = True
-    multi_pass_only: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _settle_fraction(self)
-        name, why = "PersistentSGD.correlation_time", "τ_p must be a positive time"
-        settle(self, correlation_time=real(name, self.correlation_time, above=0, why=why))
+    batch_fraction: float = leaf(above=0, most=1, why=FRACTION)
+    correlation_time: float = leaf(above=0, why="τ_p must be a positive time")
+    independent = False
+    latex = ProportionalSGD.latex.replace(
+        r"P(s_i = 1) = b\ \mathrm{afresh}", r"s_i = 0, 1\ \mathrm{Markov,\ mean}\ b,\ \tau_p = <correlation_time>"
+    )
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
         """The probability b that a sample is in the first batch: the chain is stationary."""
@@ -95,16 +68,3 @@ class PersistentSGD(Weighted):
     def expected(self, state: Tree, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
         """E[Z | draws so far] = γ P(s = 1)/b."""
         return dt * state / self.batch_fraction
-
-    def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:
-        """γ²(1/b − 1), that of a Bernoulli number over b."""
-        return dt**2 * (1 / self.batch_fraction - 1)
-
-    @property
-    def noise_temperature(self) -> None:
-        """None: a proportional batch has no diffusion limit."""
-        return None
-
-    latex = ProportionalSGD.latex.replace(
-        r"P(s_i = 1) = b\ \mathrm{afresh}", r"s_i = 0, 1\ \mathrm{Markov,\ mean}\ b,\ \tau_p = <correlation_time>"
-    )

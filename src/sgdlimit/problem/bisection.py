@@ -11,11 +11,8 @@ from .._types import Array, Tree
 def bisected(
     value: Callable[[Array], Tree], change: Callable[[Tree, Tree, Array], Array], low: Array, high: Array, halvings: int
 ) -> tuple[Array, Array, Tree, Tree]:
-    """The ends of [low, high], halved so many times towards the half across which a function changes more.
-
-    value: what is known of the function at a point. change: how much it changes between two such, over a width.
-    Returns both ends, and what is known there.
-    """
+    """The ends of [low, high], halved so many times towards the half across which a function changes more, and what is
+    known there: its `value` at a point, of which `change` says how much it changes between two, over a width."""
 
     def halve(_: int, ends: tuple[Array, Array, Tree, Tree]) -> tuple[Array, Array, Tree, Tree]:
         low, high, left, right = ends

@@ -9,17 +9,19 @@ The contract is `DataLaw`; `sgdlimit.testing.check_data` runs it on any law.
 
 import abc
 import warnings
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from functools import partial
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from .._tree import settle, static, tree
+from .._tree import leaf, model, settle, static
 from .._types import Array
-from ..errors import UnreliableWarning, instance, real, reject, traced, whole
-from .laws import Categorical
+from ..errors import UnreliableWarning, instance, reject, traced, whole
+from .parameters import finite
 from .rows import Coordinates, Layout
 
 MOST_GROUPS = 1024
@@ -86,16 +88,6 @@ class Classes(NamedTuple):
     weights: Any
     """Priors, (classes,), summing to 1."""
 
-    @property
-    def directions(self) -> int:
-        """How many directions a_j the means lie along."""
-        return len(self.means[0])
-
-    @property
-    def law(self) -> Categorical:
-        """The law of the class of a sample, which is its z."""
-        return Categorical(self.weights)
-
     def along(self, z: Array, dtype: DTypeLike) -> Array:
         """means[c, ·] of samples of class z (M,): (directions, M)."""
         member = z[None, :] == jnp.arange(len(self.means), dtype=z.dtype)[:, None]
@@ -105,9 +97,9 @@ class Classes(NamedTuple):
 class DataLaw(abc.ABC):
     """The contract of a law of the rows x, which `Problem(data=...)` takes.
 
-    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
-    It must define `table`; the rest has defaults, which hold for independent coordinates in groups.
+    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as leaves
+    and functions, names and sizes as static fields. All but `table` has a default, for independent coordinates in
+    groups; `sgdlimit.testing.check_data` tests all of it.
 
     table: the groups of coordinates on the host, a `Table`: shares > 0 that sum to 1, variances ≥ 0 that are not all 0,
         factors on θ*, each (groups,), and `unseen` in [0, 1). The limit knows no more of the rows than this.
@@ -118,22 +110,19 @@ class DataLaw(abc.ABC):
     iid: whether the table is one group of variance and factor 1, so that formulas for iid entries hold.
     rotated: whether the groups are of directions that are not those of the weights' coordinates: only their second
         moments are then known along them.
-
-    `sgdlimit.testing.check_data` tests all of it.
     """
 
     iid: ClassVar[bool] = False
     rotated: ClassVar[bool] = False
+    classes: Any = None
+    levels: Any = None
 
     @abc.abstractmethod
     def table(self) -> Table:
         """The groups of coordinates, on the host."""
 
     def at(self, dim: int, tested: Table | None = None) -> Layout:
-        """What rows of dimension `dim` are drawn from: here the groups one after the other, by their shares.
-
-        `tested`: groups of the fresh samples of a test, where their law is another.
-        """
+        """What rows of dimension `dim`, and those of a test, are drawn from: here the groups one after the other."""
         if self.iid and tested is None:
             return Coordinates()
         table = self.table()
@@ -145,33 +134,19 @@ class DataLaw(abc.ABC):
         test = (table if tested is None else tested).variance[group]
         return Coordinates(table.variance[group], table.factor[group], test, by_group)
 
-    @property
-    def classes(self) -> Classes | None:
-        """Means and priors of the classes of rows; None where all rows have mean zero."""
-        return None
 
-    @property
-    def levels(self) -> int | None:
-        """The dimension that the law itself speaks of; None where it is a limit."""
-        return None
-
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Iid(DataLaw):
     """Independent entries of variance 1/d: one group."""
 
-    iid: ClassVar[bool] = True
+    iid = True
 
     def table(self) -> Table:
         """One group that holds all coordinates, of variance and factor 1."""
         return Table(np.ones(1), np.ones(1), np.ones(1))
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Spectrum(DataLaw):
     """Eigenvalues of the covariance, the share of coordinates that has each, and factors on the teacher's scale.
 
@@ -184,22 +159,16 @@ class Spectrum(DataLaw):
     teacher: Any = None
 
     def __post_init__(self) -> None:
-        if any(traced(part) for part in _parts(self.values, self.weights, self.teacher)):
+        if any(traced(part) for part in jax.tree.leaves((self.values, self.weights, self.teacher))):
             return
-        values = _numbers("Spectrum.values", self.values, None, "a list of numbers ≥ 0, not all zero")
+        values = numbers("Spectrum.values", self.values, "a list of numbers ≥ 0, not all zero")
         if np.any(values < 0) or not np.any(values > 0):
             raise reject("Spectrum.values", self.values, "eigenvalues of a covariance are ≥ 0, and not all zero")
         count = len(values)
-        weights = np.full(count, 1 / count)
-        if self.weights is not None:
-            weights = _numbers("Spectrum.weights", self.weights, count, f"{count} shares ≥ 0 that sum to 1")
-            if np.any(weights < 0) or abs(weights.sum() - 1) > LEAST_SHARE * count:
-                raise reject(
-                    "Spectrum.weights", self.weights, f"shares are ≥ 0 and sum to 1; theirs is {weights.sum():.6g}"
-                )
+        weights = shares("Spectrum.weights", self.weights, f"{count} shares ≥ 0 that sum to 1", count)
         teacher = np.ones(count)
         if self.teacher is not None:
-            teacher = _numbers("Spectrum.teacher", self.teacher, count, f"{count} factors on the teacher's scale")
+            teacher = numbers("Spectrum.teacher", self.teacher, f"{count} factors on the teacher's scale", count)
         settle(self, values=tuple(values.tolist()), weights=tuple(weights.tolist()), teacher=tuple(teacher.tolist()))
 
     def table(self) -> Table:
@@ -209,9 +178,7 @@ class Spectrum(DataLaw):
         return Table(share[some], variance[some], factor[some])
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class PowerLaw(DataLaw):
     """s_k ∝ (k − ½)^−exponent for k = 1, …, dim, and teacher variances ∝ (k − ½)^−source in the same order.
 
@@ -221,25 +188,16 @@ class PowerLaw(DataLaw):
     eigenvalues carry a finite share of the trace.
     """
 
-    exponent: float
-    source: float = 0.0
-    groups: int = static(default=8)
+    exponent: float = leaf(least=0, most=STEEPEST, why=f"it must be a number from 0 to {STEEPEST:g}")
+    source: float = leaf(default=0.0, least=-STEEPEST, most=STEEPEST, why=f"a number within ±{STEEPEST:g}")
+    groups: int = static(partial(whole, least=1, most=MOST_GROUPS, why=f"at least 1, at most {MOST_GROUPS}"), default=8)
     dim: int | None = static(default=None)
+    levels = property(attrgetter("dim"))
 
     def __post_init__(self) -> None:
-        most = f"it must be a number from 0 to {STEEPEST:g}"
-        settle(self, exponent=real("PowerLaw.exponent", self.exponent, least=0, most=STEEPEST, why=most))
-        least = f"it must be a number between −{STEEPEST:g} and {STEEPEST:g}"
-        settle(self, source=real("PowerLaw.source", self.source, least=-STEEPEST, most=STEEPEST, why=least))
-        whole("PowerLaw.groups", self.groups, least=1, most=MOST_GROUPS, why=f"a whole number from 1 to {MOST_GROUPS}")
         if self.dim is not None:
             why = f"a whole number of levels, at least the {self.groups} groups"
             whole("PowerLaw.dim", self.dim, least=self.groups, most=MOST_LEVELS, why=why)
-
-    @property
-    def levels(self) -> int | None:
-        """The number of levels that was given; None where the law is a limit."""
-        return self.dim
 
     def table(self) -> Table:
         """Levels, collected where there are more of them than groups."""
@@ -254,25 +212,20 @@ class PowerLaw(DataLaw):
 
 
 def tested(law: DataLaw, test: Any) -> Table | None:
-    """Groups of the fresh samples of a test whose law is another: its variances, for the same coordinates and weights.
-
-    None where no such law is given.
-    """
+    """Groups of a test whose law is another: its variances, for the same coordinates and weights; None without one."""
     if test is None:
         return None
     instance("test_data", test, DataLaw, "a law of rows such as sl.Spectrum([1.0, 1.0], [0.2, 0.8])")
-    why = ""
+    name = type(test).__name__
     if test.classes:
         why = "its classes are those of the data; give another covariance alone, such as sl.Spectrum([2.0])"
-    elif law.rotated or test.rotated:
-        why = "features of shifted inputs are another law of features; leave test_data out"
-    if why:
-        raise reject("test_data", type(test).__name__, why)
+        raise reject("test_data", name, why)
+    if law.rotated or test.rotated:
+        raise reject("test_data", name, "features of shifted inputs are another law of features; leave test_data out")
     here, there = law.table(), test.table()
     if len(here.share) != len(there.share) or not np.allclose(here.share, there.share, rtol=0, atol=1e-6):
-        given = f"{type(test).__name__} with {len(there.share)} groups"
         why = f"its groups must be the {len(here.share)} of the data, with the same shares, and other variances"
-        raise reject("test_data", given, why)
+        raise reject("test_data", f"{name} with {len(there.share)} groups", why)
     return here._replace(variance=there.variance)
 
 
@@ -284,13 +237,10 @@ def warn_of_rank(law: DataLaw, dim: int | None, level: int = 3) -> None:
     # along rotated directions the groups are points of a rule for a spectrum without gaps
     count = dim * table.effective_rank if law.rotated else table.effective(dim)
     if count < FEWEST_COORDINATES:
-        warnings.warn(
-            f"data: {count:.3g} of {dim} coordinates carry the variance of {type(law).__name__} (effective rank); the "
-            f"limit takes every group for many coordinates, and may be off where they are fewer than "
-            f"{FEWEST_COORDINATES}: take a flatter spectrum or a larger dimension",
-            UnreliableWarning,
-            stacklevel=level,
-        )
+        words = f"data: {count:.3g} of {dim} coordinates carry the variance of {type(law).__name__} (effective rank); "
+        words += "the limit takes every group for many coordinates, and may be off where they are fewer than "
+        words += f"{FEWEST_COORDINATES}: take a flatter spectrum or a larger dimension"
+        warnings.warn(words, UnreliableWarning, stacklevel=level)
 
 
 def _geometric(levels: int, groups: int) -> np.ndarray:
@@ -298,23 +248,24 @@ def _geometric(levels: int, groups: int) -> np.ndarray:
     edges = [0]
     for left in range(groups, 0, -1):
         last = edges[-1]
-        ratio = (levels / max(last, 1)) ** (1 / left) if last else levels ** (1 / groups)
-        edges.append(min(max(last + 1, round(max(last, 1) * ratio)), levels - left + 1))
+        following = round(max(last, 1) * (levels / max(last, 1)) ** (1 / left))
+        edges.append(min(max(last + 1, following), levels - left + 1))
     return np.array(edges)
 
 
-def _parts(*given: Any) -> list[Any]:
-    return [x for part in given if part is not None for x in (part if isinstance(part, list | tuple) else [part])]
-
-
-def _numbers(argument: str, given: Any, count: int | None, why: str) -> np.ndarray:
+def numbers(argument: str, given: Any, why: str, count: int | None = None) -> np.ndarray:
     """A list of finite numbers, `count` of them where that is known."""
-    try:
-        values = np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
-        raise reject(argument, given, f"it must be {why}") from None
-    if values.ndim != 1 or not 1 <= len(values) <= MOST_GROUPS or not np.all(np.isfinite(values)):
-        raise reject(argument, given, f"it must be {why}, at most {MOST_GROUPS}")
-    if count is not None and len(values) != count:
-        raise reject(argument, f"{len(values)} numbers", f"it must be {why}")
+    values = finite(argument, given, why, axes=(1,))
+    if not 1 <= len(values) <= MOST_GROUPS or len(values) != (count or len(values)):
+        raise reject(argument, f"{len(values)} numbers", f"it must be {why}, at most {MOST_GROUPS}")
+    return values
+
+
+def shares(argument: str, given: Any, why: str, count: int) -> np.ndarray:
+    """So many numbers ≥ 0 that sum to 1, all equal where none are given."""
+    if given is None:
+        return np.full(count, 1 / count)
+    values = numbers(argument, given, why, count)
+    if np.any(values < 0) or abs(values.sum() - 1) > LEAST_SHARE * count:
+        raise reject(argument, given, f"it must be {why}; theirs is {values.sum():.6g}")
     return values

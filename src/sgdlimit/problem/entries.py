@@ -2,17 +2,16 @@
 
 import abc
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._process import refuse_orphans
-from .._tree import settle, static, tree
+from .._tree import function, leaf, model
 from .._types import Key
-from ..errors import real, reject
+from ..errors import reject
 
 
 class Entries(abc.ABC):
@@ -25,9 +24,7 @@ class Entries(abc.ABC):
         """Entries of mean 0 and variance 1."""
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class GaussianEntries(Entries):
     """Entries with the standard normal law."""
 
@@ -38,9 +35,7 @@ class GaussianEntries(Entries):
         return jax.random.normal(key, shape)
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class RademacherEntries(Entries):
     """Entries that are +1 or −1 with equal probability."""
 
@@ -49,9 +44,7 @@ class RademacherEntries(Entries):
         return jax.random.rademacher(key, shape, dtype=jnp.zeros(()).dtype)
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class UniformEntries(Entries):
     """Entries that are uniform on [−√3, √3]."""
 
@@ -60,16 +53,11 @@ class UniformEntries(Entries):
         return jnp.sqrt(3.0) * jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class SparseEntries(Entries):
     """Zero, except with probability `density`: then ±1/√density."""
 
-    density: float = 0.1
-
-    def __post_init__(self) -> None:
-        settle(self, density=real("SparseEntries.density", self.density, above=0, most=1, why="a fraction in (0, 1]"))
+    density: float = leaf(default=0.1, above=0, most=1, why="a fraction in (0, 1]")
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Random signs at some places and zeros at the others, of variance 1."""
@@ -78,17 +66,11 @@ class SparseEntries(Entries):
         return jax.random.bernoulli(on, self.density, shape) * signs / jnp.sqrt(self.density)
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class CustomEntries(Entries):
     """The user's sampler: `fn(key, shape)` of mean 0 and variance 1."""
 
-    fn: Callable[..., Any] = static()
-
-    def __post_init__(self) -> None:
-        if not callable(self.fn):
-            raise reject("entries", repr(self.fn), "it must be a function fn(key, shape) -> array")
+    fn: Callable[..., Any] = function("fn(key, shape) -> array")
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """What the user's function draws, as floats."""

@@ -93,11 +93,8 @@ LINEARITY_SCALES = (1e-2, 0.3, 1.0, 10.0, 100.0)
 
 
 def linear_drift(problem: "Problem", t_max: float, knots: Host | tuple[()] = ()) -> bool:
-    """Whether h_t(θ) = Λ_t θ on [0, t_max]: found by evaluation, so that a user's quadratic penalty counts too.
-
-    Compared at random points of several sizes, at 65 times and at `knots`, where h changes, to a relative 1e-5
-    (float32).
-    """
+    """Whether h_t(θ) = Λ_t θ on [0, t_max], of a user's penalty too: compared at random points of several sizes, at 65
+    times and at `knots`, where h changes, to a relative 1e-5 (float32)."""
     if problem.penalty.quadratic:
         return True
     times = np.linspace(0.0, t_max, 65)

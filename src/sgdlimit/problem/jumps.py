@@ -53,10 +53,7 @@ class Jumps(NamedTuple):
 
 
 def search(fn: Callable[[Array], Scalar], start: Array, reaches: Array) -> Jump:
-    """Search fn: (m,) → () or (m,) along lines through `start` in each unit's direction.
-
-    The change across a cell of no width is a jump, whatever the slopes.
-    """
+    """The largest jump of fn: (m,) → () or (m,) along lines through `start` in each unit's direction."""
 
     def along(a: Array, reach: Array) -> Jump:
         direction = jnp.eye(start.shape[0])[a]
@@ -78,7 +75,7 @@ def search(fn: Callable[[Array], Scalar], start: Array, reaches: Array) -> Jump:
 
         def within(cell: Array) -> Jump:
             _, high, before, after = bisected(both, gap, edges[cell], edges[cell + 1], BISECTIONS)
-            change = jnp.max(jnp.abs(after[0] - before[0]))
+            change = jnp.max(jnp.abs(after[0] - before[0]))  # across no width: a jump, whatever the slopes
             place = (start + high * direction)[a]
             beside = place + jnp.arange(-2, 3) * jnp.spacing(place)
             rounding = reach * 2.0**-40

@@ -2,39 +2,38 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any
 
 import jax.numpy as jnp
 
-from .._tree import settle, static, tree
+from .._tree import function, leaf, model, settle, static
 from .._types import Scalar
-from ..errors import flag, real, reject
+from ..errors import flag, reject
 from .activations import activation
+from .data import numbers
 from .laws import EntryLaw, PlusLogistic
-from .losses import read_out
-from .parameters import Parameters, checked, given, number
+from .losses import POSITIVE, read_out
+from .parameters import given, named, number
 
 
 class LabelRule(abc.ABC):
     """The contract of a label rule y = f(r*, z), which `Problem(labels=...)` takes. For a function alone: `Labels`.
 
-    A rule is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    A rule is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as leaves
+    and functions, names and sizes as static fields. All but `__call__` has a default; `sgdlimit.testing.check_labels`
+    tests all of it.
 
     __call__: f(r*, z) in jax.numpy, a finite scalar; r* is a number where the teacher has width 1, (k,) at width k, and
         None where there is no teacher; z is a number.
     noise: the law of z that the rule needs, given the law that the user chose; that one by default.
-    binary: whether labels are ±1, so that the error is zero-one.
-    planted: whether there must be a teacher.
-    smooth: whether f is continuous in r*.
-
-    `sgdlimit.testing.check_labels` tests all of it.
+    binary: whether labels are ±1, so that the error is zero-one; False by default.
+    planted: whether there must be a teacher; True by default.
+    smooth: whether f is continuous in r*; True by default.
     """
 
-    binary: Any
-    planted: Any
-    smooth: Any
+    binary: Any = False
+    planted: Any = True
+    smooth: Any = True
 
     @abc.abstractmethod
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
@@ -45,57 +44,41 @@ class LabelRule(abc.ABC):
         return law
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Linear(LabelRule):
     """y = r* + z (the sum over teacher units, if there are several)."""
 
-    binary: ClassVar = False
-    planted: ClassVar = True
-    smooth: ClassVar = True
+    latex = "y_i = <star> + z_i"
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """r* + z, r* summed over the teacher's units."""
         return jnp.sum(r_star) + z
 
-    latex = "y_i = <star> + z_i"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Sign(LabelRule):
     """y = sign(r* + z)."""
 
-    binary: ClassVar = True
-    planted: ClassVar = True
-    smooth: ClassVar = False
+    binary = True
+    smooth = False
+    latex = r"y_i = \mathrm{sign}(<star> + z_i)"
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """±1; a zero counts as +1, so that a label is always ±1."""
         return jnp.where(jnp.sum(r_star) + z >= 0, 1.0, -1.0)
 
-    latex = r"y_i = \mathrm{sign}(<star> + z_i)"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Logit(LabelRule):
     """Random label: y = +1 with probability 1/(1 + exp(−slope·r* − z)), −1 otherwise; z is the user's noise.
 
     Drawn as sign(slope·r* + z'), z' being z plus a standard logistic variable.
     """
 
-    slope: float = 1.0
-
-    binary: ClassVar = True
-    planted: ClassVar = True
-    smooth: ClassVar = False
-
-    def __post_init__(self) -> None:
-        settle(self, slope=real("Logit.slope", self.slope, above=0, why="it must be a positive number"))
+    slope: float = leaf(default=1.0, above=0, why=POSITIVE)
+    binary = True
+    smooth = False
+    latex = "P(y_i = 1) = 1 / (1 + e^{-<slope*><star> - z_i})"
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The sign of the teacher's log-odds plus the logistic variable in z."""
@@ -105,48 +88,32 @@ class Logit(LabelRule):
         """The user's noise plus the logistic variable that makes the label random."""
         return PlusLogistic(law)
 
-    latex = "P(y_i = 1) = 1 / (1 + e^{-<slope*><star> - z_i})"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Noise(LabelRule):
     """y = z: labels that know no teacher (the un-planted setting). `binary=True` for z = ±1."""
 
-    binary: bool = static(default=False)
-
-    planted: ClassVar = False
-    smooth: ClassVar = True
-
-    def __post_init__(self) -> None:
-        flag("Noise.binary", self.binary)
+    binary: bool = static(flag, default=False)
+    planted = False
+    latex = "y_i = z_i"
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """z itself, whatever r* is."""
         return z
 
-    latex = "y_i = z_i"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class ByClass(LabelRule):
     """y = values[c] for a sample of class c of `sl.Mixture`; by default +1, −1 for two classes, 0, 1, 2, … for more."""
 
     values: Any = static(default=None)
-
-    planted: ClassVar = False
-    smooth: ClassVar = True
+    planted = False
+    latex = "y_i = <values>_{c_i}"
 
     def __post_init__(self) -> None:
-        if self.values is None:
-            return
-        why = "it must be a list of numbers, one for each class"
-        if not isinstance(self.values, list | tuple) or not self.values:
-            raise reject("ByClass.values", self.values, why)
-        settle(self, values=tuple(float(real("ByClass.values", value, why=why)) for value in self.values))
+        if self.values is not None:
+            values = numbers("ByClass.values", self.values, "a list of numbers, one for each class")
+            settle(self, values=tuple(values.tolist()))
 
     @property
     def binary(self) -> bool:
@@ -165,36 +132,24 @@ class ByClass(LabelRule):
         """The value that belongs to class z."""
         return sum(value * (z == c) for c, value in enumerate(self.values)) + 0.0 * z
 
-    latex = "y_i = <values>_{c_i}"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class TwoLayerLabels(LabelRule):
     """y = Σ_a readout_a·activation(r*_a) + z: a two-layer teacher; names of activations as in `TwoLayer`."""
 
-    activation: Any = static()
+    activation: Any = static(activation)
     readout: Any = 1.0
-
-    binary: ClassVar = False
-    planted: ClassVar = True
-    smooth: ClassVar = True
+    latex = r"y_i = \sum_a <readout*><activation>(r^*_{ia}) + z_i"
 
     def __post_init__(self) -> None:
-        settle(self, activation=activation("TwoLayerLabels.activation", self.activation))
         number("TwoLayerLabels.readout", self.readout)
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The teacher network's output plus z."""
         return read_out("TwoLayerLabels.readout", self.readout, self.activation(r_star)) + z
 
-    latex = r"y_i = \sum_a <readout*><activation>(r^*_{ia}) + z_i"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Labels(LabelRule):
     """The user's rule: `fn(r_star, z) -> y` in jax.numpy. `r_star` is None when there is no teacher.
 
@@ -202,22 +157,13 @@ class Labels(LabelRule):
     `parameters` are numbers that `fn` takes by name, `fn(r_star, z, a=…)`; another value does not compile it again.
     """
 
-    fn: Callable[..., Any] = static()
-    binary: bool = static(default=False)
-    smooth: bool = static(default=True)
-    parameters: Mapping[str, Any] = field(default_factory=Parameters)
-
-    planted: ClassVar = False  # fn decides: it is traced with r_star=None when there is no teacher
-
-    def __post_init__(self) -> None:
-        if not callable(self.fn):
-            raise reject("Labels.fn", repr(self.fn), "it must be a function fn(r_star, z) -> y in jax.numpy")
-        flag("Labels.binary", self.binary)
-        flag("Labels.smooth", self.smooth)
-        settle(self, parameters=checked("Labels", self.fn, self.parameters, 2))
+    fn: Callable[..., Any] = function("fn(r_star, z) -> y in jax.numpy")
+    binary: bool = static(flag, default=False)
+    smooth: bool = static(flag, default=True)
+    parameters: Mapping[str, Any] = named(2)
+    planted = False  # fn decides: it is traced with r_star=None when there is no teacher
+    latex = "y_i = <fn>(r^*_i, z_i<;>)"
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """What the user's function says of (r*, z)."""
         return self.fn(r_star, z, **given(self))
-
-    latex = "y_i = <fn>(r^*_i, z_i<;>)"

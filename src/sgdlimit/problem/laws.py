@@ -4,8 +4,8 @@ import abc
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from .._fingerprint import Snapshot
-from .._tree import settle, static, tree
+from .._tree import function, leaf, model, settle
 from .._types import Key
-from ..errors import InputError, real, reject, traced
+from ..errors import real, reject, traced
+from .parameters import finite
 
 MOMENT_ERROR = 0.002
 """Relative standard error of the moments of a law that is known only through its sampler, at most; half is aimed at."""
@@ -33,15 +34,15 @@ LIGHT = 3.5
 
 LARGEST = 1e18
 """Entries beyond this have squares that single precision does not hold."""
-SCALE = f"it must be a number from 0 to {LARGEST:g}"
+SCALE: Any = {"least": 0, "most": LARGEST, "why": f"it must be a number from 0 to {LARGEST:g}"}
 ENTRY = f"it must be a number between −{LARGEST:g} and {LARGEST:g}"
 
 
 class EntryLaw(abc.ABC):
     """The contract of a law of one coordinate, of θ*, θ⁰ or z. For a sampler alone there is `Law`.
 
-    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
+    A law is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as leaves
+    and functions, names and sizes as static fields. `sgdlimit.testing.check_law` tests all of it.
 
     sample: entries of a given shape, drawn with `jax.random` from the key alone; the last axis runs over the units of
         one row.
@@ -51,8 +52,6 @@ class EntryLaw(abc.ABC):
     exact_moments: whether `moments` are exact rather than estimated.
     quantiles: whether `spread_out` is by a quantile function: then few points have nearly the moments of the law.
     rarest: share of the entries that make up the second moment; 1 where all of them do.
-
-    `sgdlimit.testing.check_law` tests all of it.
     """
 
     exact_moments: Any = True
@@ -78,16 +77,12 @@ def _iid(mean: float, second: float, size: int) -> tuple[np.ndarray, np.ndarray]
     return np.full(size, mean), moments
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Normal(EntryLaw):
     """N(0, scale²)."""
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        settle(self, scale=real("Normal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
+    scale: float = leaf(default=1.0, **SCALE)
+    latex = r"\sim \mathcal{N}(0, <scale>^2)"
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Gaussian entries of the given shape."""
@@ -101,34 +96,21 @@ class Normal(EntryLaw):
         """The normal quantiles at the points."""
         return float(self.scale) * ndtri(u[:, 0])
 
-    latex = r"\sim \mathcal{N}(0, <scale>^2)"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Point(EntryLaw):
     """A fixed value; a sequence gives one value per unit."""
 
     value: Any = 0.0
+    latex = "= <value>"
 
     def __post_init__(self) -> None:
         if traced(self.value):
             return
-        try:
-            value = np.asarray(self.value)
-            value = value.astype(float) if value.dtype.kind in "iuf" else np.full((2, 2), np.nan)
-        except ValueError:
-            value = np.full((2, 2), np.nan)
-        if value.ndim > 1 or not np.all(np.abs(value) <= LARGEST):
+        value = finite("Point.value", self.value, "one number, or one for each unit", axes=(0, 1))
+        if np.any(np.abs(value) > LARGEST):
             raise reject("Point.value", self.value, f"{ENTRY}, or one such number per unit")
         settle(self, value=tuple(value.tolist()) if value.ndim else float(value))
-
-    def _row(self, size: int) -> np.ndarray:
-        value = np.asarray(self.value, dtype=float)
-        if value.ndim and value.size != size:
-            raise reject("Point.value", self.value, f"it must be one number, or {size} numbers (the width)")
-        return np.broadcast_to(value, (size,)).copy()
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """The value, repeated to the given shape."""
@@ -136,26 +118,20 @@ class Point(EntryLaw):
 
     def moments(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """The value and its outer product."""
-        row = self._row(size)
+        row = np.broadcast_to(np.asarray(self.value, dtype=float), (size,)).copy()
         return row, np.outer(row, row)
 
     def spread_out(self, u: np.ndarray, key: Key) -> np.ndarray:
         """The value, once for every point."""
-        return np.full(len(u), self._row(1)[0])
-
-    latex = "= <value>"
+        return np.full(len(u), np.asarray(self.value, dtype=float).item())
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Rademacher(EntryLaw):
     """±scale with equal probability."""
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        settle(self, scale=real("Rademacher.scale", self.scale, least=0, most=LARGEST, why=SCALE))
+    scale: float = leaf(default=1.0, **SCALE)
+    latex = r"= \pm <scale>"
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Random signs times the scale."""
@@ -169,17 +145,14 @@ class Rademacher(EntryLaw):
         """−scale for points below ½, +scale for the others."""
         return float(self.scale) * np.where(u[:, 0] < 0.5, -1.0, 1.0)
 
-    latex = r"= \pm <scale>"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Uniform(EntryLaw):
     """Uniform on [low, high]."""
 
     low: float = -math.sqrt(3.0)
     high: float = math.sqrt(3.0)
+    latex = r"\sim \mathrm{Unif}[<low>, <high>]"
 
     def __post_init__(self) -> None:
         low = real("Uniform.low", self.low, least=-LARGEST, most=LARGEST, why=ENTRY)
@@ -197,26 +170,15 @@ class Uniform(EntryLaw):
         """The points, rescaled from [0, 1] to [low, high]."""
         return self.low + (self.high - self.low) * u[:, 0]
 
-    latex = r"\sim \mathrm{Unif}[<low>, <high>]"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class SparseNormal(EntryLaw):
     """Zero, except with probability `density`: then N(0, scale²)."""
 
-    density: float = 0.1
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        settle(self, density=real("SparseNormal.density", self.density, above=0, most=1, why="a fraction in (0, 1]"))
-        settle(self, scale=real("SparseNormal.scale", self.scale, least=0, most=LARGEST, why=SCALE))
-
-    @property
-    def rarest(self) -> float:
-        """The share of entries that are not zero."""
-        return self.density
+    density: float = leaf(default=0.1, above=0, most=1, why="a fraction in (0, 1]")
+    scale: float = leaf(default=1.0, **SCALE)
+    rarest = property(attrgetter("density"))
+    latex = r"\sim <1-density>\,\delta_0 + <density>\,\mathcal{N}(0, <scale>^2)"
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Gaussian entries at some places, zeros at the others."""
@@ -233,12 +195,8 @@ class SparseNormal(EntryLaw):
         tail = np.where(low < 0.5, ndtri(np.clip(low, 1e-300, 0.5)), -ndtri(np.clip(high, 1e-300, 0.5)))
         return self.scale * np.where((low < 0.5) | (high < 0.5), tail, 0.0)
 
-    latex = r"\sim <1-density>\,\delta_0 + <density>\,\mathcal{N}(0, <scale>^2)"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Law(EntryLaw):
     """The user's law: `fn(key, shape)` draws entries; units of one row (last axis) may depend on each other.
 
@@ -246,15 +204,14 @@ class Law(EntryLaw):
     draws. Otherwise the theory estimates them from as many draws as a standard error of 0.2 % takes.
     """
 
-    fn: Callable[..., Any] = static()
+    fn: Callable[..., Any] = function("fn(key, shape) -> array")
     mean: float | None = None
     second_moment: float | None = None
-
-    quantiles: ClassVar = False
+    quantiles = False
+    exact_moments = property(lambda self: self.mean is not None)  # otherwise they are estimated
+    latex = r"\sim <fn>"
 
     def __post_init__(self) -> None:
-        if not callable(self.fn):
-            raise reject("Law.fn", repr(self.fn), "it must be a function fn(key, shape) -> array")
         if (self.mean is None) != (self.second_moment is None):
             raise reject("Law.mean", self.mean, "give both mean and second_moment, or neither")
         if self.mean is not None:
@@ -264,21 +221,8 @@ class Law(EntryLaw):
             settle(self, mean=mean, second_moment=second)
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
-        """Draw with the user's function, checked for shape."""
-        try:
-            draw = jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
-        except InputError:
-            raise
-        except Exception as error:
-            raise reject("Law.fn", f"{type(error).__name__}: {error}", "write it with jax.random") from error
-        if draw.shape != tuple(shape):
-            raise reject("Law.fn", f"shape {draw.shape}", f"it must return the shape asked for, {tuple(shape)}")
-        return draw
-
-    @property
-    def exact_moments(self) -> bool:
-        """Whether the user gave the moments, so that none are estimated."""
-        return self.mean is not None
+        """What the user's function draws, as floats; `Problem` tries it out."""
+        return jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
 
     @property
     def rarest(self) -> float:
@@ -299,17 +243,15 @@ class Law(EntryLaw):
         """As given, or sample moments of a large draw."""
         if self.mean is not None and self.second_moment is not None:
             return _iid(float(self.mean), float(self.second_moment), size)
-        mean, second = _estimated(Snapshot(self.fn), size)
-        return mean.copy(), second.copy()
+        return _estimated(Snapshot(self.fn), size)
 
     def check(self, argument: str) -> None:
         """Refuse stated moments that the draws contradict; heavy tails contradict nothing."""
         if self.mean is None or self.second_moment is None or traced(self.mean) or traced(self.second_moment):
             return
         found = _summary(Snapshot(self.fn))
-        for name, stated, (value, error) in zip(
-            ("mean", "second_moment"), (self.mean, self.second_moment), (found.mean, found.second), strict=True
-        ):
+        for name, (value, error) in {"mean": found.mean, "second_moment": found.second}.items():
+            stated = getattr(self, name)
             if found.light and abs(stated - value) > FALSE * error + 1e-5 * abs(value):
                 why = f"that of {BLOCK} draws is {value:.5g} ± {error:.2g}; correct it, or leave both moments out"
                 why += "; values that so many draws do not show cannot be followed"
@@ -328,18 +270,13 @@ class Law(EntryLaw):
         draws = np.sort(np.asarray(self.sample(key, (count,)), dtype=np.float64))
         return draws[np.minimum((count * u[:, 0]).astype(int), count - 1)]
 
-    latex = r"\sim <fn>"
-
 
 class Summary(NamedTuple):
-    """What one block of draws tells of an entry."""
+    """What a block of draws tells: whether tails are light, 3 (E x²)²/E x⁴, and moments with their standard errors."""
 
     light: bool
-    """Whether its tails are."""
     share: float
-    """3 (E x²)²/E x⁴."""
     mean: tuple[float, float]
-    """With its standard error."""
     second: tuple[float, float]
 
 
@@ -371,6 +308,7 @@ def _estimated(fn: Snapshot, size: int) -> tuple[np.ndarray, np.ndarray]:
     if not error <= MOMENT_ERROR:
         known = f"a law whose second moment is known to {100 * error:.2g} % after {count} draws"
         raise reject("Law.fn", known, "its tails are heavy; give mean= and second_moment=")
+    mean.flags.writeable = second.flags.writeable = False  # they are kept
     return mean, second
 
 
@@ -383,28 +321,14 @@ def tail_index(x: np.ndarray) -> float:
     return 1 / fall if fall > 0 else math.inf
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class PlusLogistic(EntryLaw):
     """A law plus an independent standard logistic variable: the noise behind logistic label probabilities."""
 
     base: EntryLaw
-
-    @property
-    def exact_moments(self) -> bool:
-        """Whether the moments of the base are exact."""
-        return self.base.exact_moments
-
-    @property
-    def quantiles(self) -> bool:
-        """Whether the base has a quantile function."""
-        return self.base.quantiles
-
-    @property
-    def rarest(self) -> float:
-        """The share of entries that make up the second moment of the base."""
-        return self.base.rarest
+    exact_moments = property(attrgetter("base.exact_moments"))
+    quantiles = property(attrgetter("base.quantiles"))
+    rarest = property(attrgetter("base.rarest"))
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """The sum of two independent draws."""
@@ -421,9 +345,7 @@ class PlusLogistic(EntryLaw):
         return self.base.spread_out(u[:, ::-1], key) + np.log(u[:, 0]) - np.log1p(-u[:, 0])
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Categorical(EntryLaw):
     """0, 1, 2, … with the given probabilities: the class of a sample, as a number."""
 

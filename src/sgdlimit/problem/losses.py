@@ -3,25 +3,24 @@
 import abc
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from .._tree import settle, static, tree
+from .._tree import function, leaf, model, static
 from .._types import Array, Scalar
-from ..errors import real, reject
+from ..errors import instance, reject
 from .activations import activation
-from .parameters import Parameters, checked, given, number
+from .parameters import given, named, number
 
 
 class LossLike(abc.ABC):
     """The contract of a loss L(r, y), which `Problem(loss=...)` takes. For a function alone there is `Loss`.
 
-    A loss is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
-    It must define `__call__`; the rest has defaults.
+    A loss is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as leaves
+    and functions, names and sizes as static fields. All but `__call__` has a default; `sgdlimit.testing.check_loss`
+    tests all of it.
 
     __call__: L(r, y) in jax.numpy, a scalar; r is a number at width 1, (m,) at width m, and y a number. It is
         continuous in r, and its gradient, which autodiff takes, is finite; it may jump, and at a kink it is what
@@ -31,8 +30,6 @@ class LossLike(abc.ABC):
     error: a function of (prediction, y), the scalar that is reported as error. None: zero-one for labels ±1, otherwise
         squared.
     smooth: True where the gradient is known to be continuous in r, which spares a search for its jumps.
-
-    `sgdlimit.testing.check_loss` tests all of it.
     """
 
     predict: Any = None
@@ -48,9 +45,8 @@ def read_out(argument: str, readout: Any, hidden: Array) -> Array:
     """Σ_a readout_a·hidden_a, the second layer of a network; one number serves all units."""
     weights = jnp.asarray(readout)
     if weights.ndim and weights.shape != jnp.shape(hidden):
-        raise reject(
-            argument, f"{weights.size} numbers", f"give one number, or one for each of the {jnp.size(hidden)} units"
-        )
+        why = f"give one number, or one for each of the {jnp.size(hidden)} units"
+        raise reject(argument, f"{weights.size} numbers", why)
     return jnp.sum(weights * hidden)
 
 
@@ -59,144 +55,108 @@ def identity(r: Array) -> Array:
     return r
 
 
-@final
-@tree
-@dataclass(frozen=True)
+POSITIVE = "it must be a positive number"
+
+
+@model
 class Square(LossLike):
     """½(r−y)²: linear regression (`eq:lin_setup`)."""
 
-    smooth: ClassVar[bool] = True
+    smooth = True
+    latex = r"\frac{1}{2}(<r> - <y>)^2"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """Half of the squared difference, ½(r−y)²."""
         return 0.5 * (r - y) ** 2
 
-    latex = r"\frac{1}{2}(<r> - <y>)^2"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Logistic(LossLike):
     """log(1 + exp(−y r)), y = ±1."""
 
-    smooth: ClassVar[bool] = True
+    smooth = True
+    latex = r"\log(1 + e^{-<y> <r>})"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """log(1 + exp(−y r)), without overflow."""
         return jax.nn.softplus(-y * r)
 
-    latex = r"\log(1 + e^{-<y> <r>})"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Huber(LossLike):
     """½(r−y)² within `threshold` of the label, linear beyond."""
 
-    threshold: float = 1.0
-
-    smooth: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        settle(self, threshold=real("Huber.threshold", self.threshold, above=0, why="it must be a positive number"))
+    threshold: float = leaf(default=1.0, above=0, why=POSITIVE)
+    smooth = True
+    latex = r"\frac{1}{2}(<r> - <y>)^2\ (|<r> - <y>| \leq <threshold>;\ \mathrm{linear\ beyond})"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The clipped-gradient form: its derivative is clip(r−y, ±threshold)."""
         inside = jnp.clip(r - y, -self.threshold, self.threshold)
         return inside * (r - y) - 0.5 * inside**2
 
-    latex = r"\frac{1}{2}(<r> - <y>)^2\ (|<r> - <y>| \leq <threshold>;\ \mathrm{linear\ beyond})"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Absolute(LossLike):
     """|r−y|: regression on the median."""
+
+    latex = r"|<r> - <y>|"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """|r−y|; its gradient is sign(r−y), 0 at the kink, where that of `jnp.abs` is 1."""
         return (r - y) * jnp.sign(r - y)
 
-    latex = r"|<r> - <y>|"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Quantile(LossLike):
     """Pinball loss: level·(y−r) below the label, (1−level)·(r−y) above. The minimum is the `level`-quantile of y."""
 
-    level: float
-
-    def __post_init__(self) -> None:
-        below_one = math.nextafter(1.0, 0.0)
-        why = "it must be a number q with 0 < q < 1"
-        settle(self, level=real("Quantile.level", self.level, above=0, most=below_one, why=why))
+    level: float = leaf(above=0, most=math.nextafter(1.0, 0.0), why="it must be a number q with 0 < q < 1")
+    latex = r"\max(<level>(<y> - <r>),\ <1-level>(<r> - <y>))"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The larger of two lines; at the kink its gradient is 1 − level."""
         return jnp.where(r < y, self.level * (y - r), (1.0 - self.level) * (r - y))
 
-    latex = r"\max(<level>(<y> - <r>),\ <1-level>(<r> - <y>))"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Hinge(LossLike):
     """max(0, 1 − y r), y = ±1: the support vector machine."""
+
+    latex = r"\max(0,\ 1 - <y> <r>)"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The margin's deficit; at the kink its gradient is 0."""
         deficit = 1.0 - y * r
         return jnp.where(deficit > 0, deficit, 0.0)
 
-    latex = r"\max(0,\ 1 - <y> <r>)"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class SmoothHinge(LossLike):
     """The hinge max(0, 1 − y r), rounded over a width `smoothing`: s·log(1 + exp((1 − y r)/s))."""
 
-    smoothing: float = 0.2
-
-    smooth: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        settle(
-            self, smoothing=real("SmoothHinge.smoothing", self.smoothing, above=0, why="it must be a positive number")
-        )
+    smoothing: float = leaf(default=0.2, above=0, why=POSITIVE)
+    smooth = True
+    latex = r"<smoothing> \log(1 + e^{(1 - <y> <r>) / <smoothing>})"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The softplus of the margin's deficit, of width `smoothing`."""
         return self.smoothing * jax.nn.softplus((1.0 - y * r) / self.smoothing)
 
-    latex = r"<smoothing> \log(1 + e^{(1 - <y> <r>) / <smoothing>})"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Exponential(LossLike):
     """exp(−y r), y = ±1 (boosting)."""
 
-    smooth: ClassVar[bool] = True
+    smooth = True
+    latex = r"e^{-<y> <r>}"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """exp(−y r), which grows without bound for wrong signs."""
         return jnp.exp(-y * r)
 
-    latex = r"e^{-<y> <r>}"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Loss(LossLike):
     """The user's loss: `fn(r, y) -> scalar` in jax.numpy, continuous in `r`; kinks are allowed.
 
@@ -206,28 +166,18 @@ class Loss(LossLike):
     `predict` and `error` are given those that their signatures name.
     """
 
-    fn: Callable[..., Any] = static()
-    predict: Callable[..., Any] | None = static(default=None)
-    error: Callable[..., Any] | None = static(default=None)
-    parameters: Mapping[str, Any] = field(default_factory=Parameters)
-
-    def __post_init__(self) -> None:
-        for name in ("fn", "predict", "error"):
-            value = getattr(self, name)
-            if not callable(value) and (name == "fn" or value is not None):
-                raise reject(f"Loss.{name}", repr(value), "it must be a function written in jax.numpy")
-        settle(self, parameters=checked("Loss", self.fn, self.parameters, 2))
+    fn: Callable[..., Any] = function()
+    predict: Callable[..., Any] | None = function(default=None)
+    error: Callable[..., Any] | None = function(default=None)
+    parameters: Mapping[str, Any] = named(2)
+    latex = "<fn>(<r>, <y><;>)"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """What the user's function gives at (r, y), with its parameters."""
         return self.fn(r, y, **given(self))
 
-    latex = "<fn>(<r>, <y><;>)"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class TwoLayer(LossLike):
     """A two-layer network with a fixed second layer: `loss(readout · activation(r), y)`.
 
@@ -235,14 +185,13 @@ class TwoLayer(LossLike):
     "elu". `readout` is one number per hidden unit; the default 1 gives the committee machine of Saad and Solla.
     """
 
-    activation: Any = static()
+    activation: Any = static(activation)
     loss: LossLike = Square()
     readout: Any = 1.0
+    latex = r"\hat{y}_i = \sum_a <readout*><activation>(r_{ia})"
 
     def __post_init__(self) -> None:
-        settle(self, activation=activation("TwoLayer.activation", self.activation))
-        if not isinstance(self.loss, LossLike):
-            raise reject("TwoLayer.loss", repr(self.loss), "it must be a loss such as sl.Square() or sl.Loss(fn)")
+        instance("TwoLayer.loss", self.loss, LossLike, "a loss such as sl.Square() or sl.Loss(fn)")
         number("TwoLayer.readout", self.readout)
 
     def predict(self, r: Scalar) -> Array:
@@ -252,5 +201,3 @@ class TwoLayer(LossLike):
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The inner loss at the network's output."""
         return self.loss(self.predict(r), y)
-
-    latex = r"\hat{y}_i = \sum_a <readout*><activation>(r_{ia})"

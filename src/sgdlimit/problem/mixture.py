@@ -5,30 +5,27 @@ directions a_j with iid N(0, 1) coordinates, so that θᵀμ_c = Σ_j means[c, j
 take the place of the teacher, r* = aᵀ(x − μ_c), and the class takes that of the label noise: z = c.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from .._tree import settle, tree
+from .._tree import model, settle
 from ..errors import real, reject, traced
-from .data import Classes, DataLaw, Table
+from .data import Classes, DataLaw, Table, shares
 from .labels import ByClass
-from .laws import ENTRY, LARGEST, Normal, Point
+from .laws import LARGEST, Normal, Point
+from .parameters import finite
 
 if TYPE_CHECKING:
     from .problem import Problem
 
-MOST_CLASSES = 64
-MOST_DIRECTIONS = 64
-LEAST_WEIGHT = 1e-9
-"""Weights sum to one up to this rounding, each."""
+MOST = 64
+"""Classes, and directions of their means."""
+MEANS = f"numbers within ±{LARGEST:g}, (classes, directions), at most {MOST} of each, or a flat list for one direction"
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Mixture(DataLaw):
     """Gaussian classes: class c has mean Σ_j means[c, j] a_j / d, a_j with iid N(0, 1) coordinates.
 
@@ -41,12 +38,20 @@ class Mixture(DataLaw):
     means: Any
     covariance: Any = 1.0
     weights: Any = None
+    classes = property(lambda self: Classes(self.means, self.weights))
+    levels = property(lambda self: getattr(self.covariance, "levels", None))  # a number speaks of no dimension
 
     def __post_init__(self) -> None:
         if any(traced(part) for part in jax.tree.leaves((self.means, self.covariance, self.weights))):
             return
-        means = _table(self.means)
-        weights = _shares(self.weights, len(means))
+        means = finite("Mixture.means", self.means, MEANS, axes=(1, 2))
+        means = means[:, None] if means.ndim == 1 else means
+        if not (1 <= means.shape[0] <= MOST and 1 <= means.shape[1] <= MOST) or np.max(np.abs(means)) > LARGEST:
+            raise reject("Mixture.means", self.means, f"it must be {MEANS}")
+        why = f"{len(means)} priors > 0 that sum to 1, one for each class"
+        weights = shares("Mixture.weights", self.weights, why, len(means))
+        if np.any(weights == 0):
+            raise reject("Mixture.weights", self.weights, f"it must be {why}")
         if isinstance(self.covariance, DataLaw):
             if self.covariance.classes is not None or self.covariance.table().unseen:
                 name = type(self.covariance).__name__
@@ -62,16 +67,6 @@ class Mixture(DataLaw):
             return self.covariance.table()
         return Table(np.ones(1), np.full(1, float(self.covariance)), np.ones(1))
 
-    @property
-    def levels(self) -> int | None:
-        """The dimension that the covariance speaks of; None where it is a limit."""
-        return self.covariance.levels if isinstance(self.covariance, DataLaw) else None
-
-    @property
-    def classes(self) -> Classes:
-        """Means and priors as given."""
-        return Classes(self.means, self.weights)
-
 
 DIRECTION = Normal(1.0)
 """Law of a coordinate of a_j."""
@@ -79,9 +74,8 @@ DIRECTION = Normal(1.0)
 
 def settle_classes(problem: "Problem") -> None:
     """Refuse what does not go with classes, or needs them; tell `ByClass` how many there are."""
-    by_class, name = isinstance(problem.labels, ByClass), type(problem.labels).__name__
     if problem.data.classes is None:
-        if by_class:
+        if isinstance(problem.labels, ByClass):
             raise reject("labels", "ByClass", "labels by class need classes: data=sl.Mixture(means)")
         return
     if problem.teacher is not None or problem.teacher_width is not None:
@@ -92,36 +86,7 @@ def settle_classes(problem: "Problem") -> None:
         why = "the class takes its place; leave it out, and write noisy labels with sl.Labels"
         raise reject("noise", type(problem.noise).__name__, why)
     if problem.labels.planted:
-        raise reject("labels", name, "a mixture has no teacher; use sl.ByClass(), or sl.Labels(fn) with z the class")
+        why = "a mixture has no teacher; use sl.ByClass(), or sl.Labels(fn) with z the class"
+        raise reject("labels", type(problem.labels).__name__, why)
     if isinstance(problem.labels, ByClass):
         settle(problem, labels=problem.labels.among(len(problem.data.classes.means)))
-
-
-def _table(given: Any) -> np.ndarray:
-    """(classes, directions) of finite numbers."""
-    why = "means are numbers, (classes, directions), or a flat list for one direction"
-    try:
-        means = np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
-        raise reject("Mixture.means", given, why) from None
-    means = means[:, None] if means.ndim == 1 else means
-    if means.ndim != 2 or not 1 <= means.shape[0] <= MOST_CLASSES or not 1 <= means.shape[1] <= MOST_DIRECTIONS:
-        most = f"at most {MOST_CLASSES} classes and {MOST_DIRECTIONS} directions"
-        raise reject("Mixture.means", f"shape {np.shape(given)}", f"{why}; {most}")
-    if not np.all(np.abs(means) <= LARGEST):
-        raise reject("Mixture.means", given, ENTRY)
-    return means
-
-
-def _shares(given: Any, count: int) -> np.ndarray:
-    """Priors of the classes."""
-    if given is None:
-        return np.full(count, 1 / count)
-    why = f"{count} priors > 0 that sum to 1, one for each class"
-    try:
-        weights = np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
-        raise reject("Mixture.weights", given, f"it must be {why}") from None
-    if weights.shape != (count,) or not np.all(weights > 0) or abs(weights.sum() - 1) > LEAST_WEIGHT * count:
-        raise reject("Mixture.weights", given, f"it must be {why}")
-    return weights

@@ -3,7 +3,8 @@
 import functools
 import inspect
 import keyword
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import field
 from typing import Any, final
 
 import jax
@@ -12,7 +13,7 @@ import numpy as np
 
 from ..errors import reject, traced
 
-NUMBERS = "it must be a finite number, or an array of finite numbers"
+BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @final
@@ -22,7 +23,8 @@ class Parameters(dict[str, Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping) or self.keys() != other.keys():
             return False
-        return all(_same(value, other[name]) for name, value in self.items())
+        pairs = ((value, other[name]) for name, value in self.items())
+        return all(a is b or (not (traced(a) or traced(b)) and np.array_equal(a, b)) for a, b in pairs)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -31,70 +33,61 @@ class Parameters(dict[str, Any]):
         return hash(frozenset(self))
 
 
-def _flatten(parameters: Parameters) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    names = tuple(sorted(parameters))
-    return tuple(parameters[name] for name in names), names
+jax.tree_util.register_pytree_node(
+    Parameters,
+    lambda own: (tuple(own[name] for name in sorted(own)), tuple(sorted(own))),
+    lambda names, values: Parameters(zip(names, values, strict=True)),
+)
 
 
-def _unflatten(names: tuple[str, ...], values: Any) -> Parameters:
-    return Parameters(zip(names, values, strict=True))
-
-
-jax.tree_util.register_pytree_node(Parameters, _flatten, _unflatten)
-
-
-def _same(first: Any, second: Any) -> bool:
-    return first is second or (not (traced(first) or traced(second)) and bool(np.array_equal(first, second)))
+def finite(argument: str, value: Any, why: str, axes: Collection[int] = range(64)) -> np.ndarray:
+    """An array of finite numbers that cannot be written to, with so many axes."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        array = np.array("of parts that do not fit")
+    if array.dtype.kind not in "iuf" or array.ndim not in axes or not np.all(np.isfinite(array)):
+        raise reject(argument, repr(value), f"it must be {why}")
+    array = array.astype(float)
+    array.flags.writeable = False
+    return array
 
 
 def number(argument: str, value: Any) -> Any:
     """A float, an array of them, or what jax is tracing."""
     if any(traced(part) for part in jax.tree.leaves(value)):
         return jnp.asarray(value)
-    try:
-        array = np.asarray(value)
-        finite = array.dtype.kind in "iuf" and bool(np.all(np.isfinite(array)))
-    except (TypeError, ValueError):
-        raise reject(argument, repr(value), NUMBERS) from None
-    if not finite:
-        raise reject(argument, repr(value), NUMBERS)
-    if array.ndim == 0:
-        return float(array)
-    array = array.astype(float)
-    array.flags.writeable = False
-    return array
+    array = finite(argument, value, "a finite number, or an array of finite numbers")
+    return array if array.ndim else float(array)
 
 
-def _signature(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+def signature(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """What a function takes, by name; None where Python cannot tell."""
     try:
         return inspect.signature(fn).parameters
     except (TypeError, ValueError):  # a function of C: found out when it is called
         return None
 
 
-def checked(
-    owner: str, fn: Callable[..., Any], parameters: Any, state: int, reserved: tuple[str, ...] = ()
-) -> Parameters:
-    """Parameters that `fn` takes by name, after its first `state` arguments; `reserved` are names given to it."""
-    where = f"{owner}.parameters"
+def named(state: int, reserved: tuple[str, ...] = ()) -> Any:
+    """A field of numbers that `fn` takes by name after its first `state` arguments; it is given `reserved` names."""
+    settled = functools.partial(_settled, state=state, reserved=reserved)
+    return field(default_factory=Parameters, metadata={"settled": settled})
+
+
+def _settled(model: Any, state: int, reserved: tuple[str, ...]) -> Parameters:
+    where, parameters, takes = f"{type(model).__name__}.parameters", model.parameters, signature(model.fn)
     if not isinstance(parameters, Mapping):
         raise reject(where, repr(parameters), "it must be a mapping from names to numbers, such as {'a': 1.0}")
-    takes = _signature(fn)
+    any_name = any(taken.kind is taken.VAR_KEYWORD for taken in (takes or {}).values())
     for name in parameters:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise reject(where, repr(name), "a name must be an identifier, such as 'a'")
         if name in reserved or (takes is not None and name in list(takes)[:state]):
             raise reject(where, repr(name), f"fn is given its own {name}; choose another name, after {name}")
-        if takes is not None and not _by_name(name, takes):
+        if takes is not None and not (takes[name].kind in BY_NAME if name in takes else any_name):
             raise reject(where, repr(name), f"fn takes ({', '.join(map(str, takes.values()))}); let it take {name} too")
     return Parameters({name: number(f"{where}[{name!r}]", value) for name, value in parameters.items()})
-
-
-def _by_name(name: str, takes: Mapping[str, inspect.Parameter]) -> bool:
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    if name in takes:
-        return takes[name].kind in named
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in takes.values())
 
 
 def given(model: Any) -> dict[str, Any]:
@@ -106,5 +99,5 @@ def given(model: Any) -> dict[str, Any]:
 def bound(fn: Callable[..., Any], model: Any) -> Callable[..., Any]:
     """`fn` with those parameters of `model` that its signature names; `fn` itself where there are none."""
     parameters = given(model)
-    named = parameters.keys() & set(_signature(fn) or ()) if parameters else ()
+    named = parameters.keys() & set(signature(fn) or ()) if parameters else ()
     return functools.partial(fn, **{name: parameters[name] for name in named}) if named else fn

@@ -2,24 +2,23 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from .._tree import settle, static, tree
+from .._tree import function, leaf, model
 from .._types import Array, Scalar
-from ..errors import real, reject
 from .laws import LARGEST
-from .parameters import Parameters, checked, given
+from .losses import POSITIVE
+from .parameters import given, named
 
 
 class PenaltyLike(abc.ABC):
     """The contract of a penalty H(θ), which `Problem(penalty=...)` takes. For a function alone there is `Penalty`.
 
-    A penalty is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`): its numbers are
-    leaves, functions, names and sizes static fields (`field(metadata={"static": True})`); equal ones compare equal.
-    It must define `__call__`; the rest has defaults.
+    A penalty is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as
+    leaves and functions, names and sizes as static fields. All but `__call__` has a default;
+    `sgdlimit.testing.check_penalty` tests all of it.
 
     __call__: H(θ) in jax.numpy, a scalar; θ is the row of one coordinate, a number at width 1, (m,) at width m. It is
         continuous, and its gradient, which autodiff takes, is finite; it may jump.
@@ -27,8 +26,6 @@ class PenaltyLike(abc.ABC):
     quadratic: True where the gradient is known to be linear in θ.
     prox: a function of (theta, step), the x (m,) that minimises ½|x − θ|² + step·H(x), θ (m,), which is taken in
         place of a search. None where there is no formula.
-
-    `sgdlimit.testing.check_penalty` tests all of it.
     """
 
     smooth: ClassVar[bool] = False
@@ -40,59 +37,42 @@ class PenaltyLike(abc.ABC):
         """H(θ), a scalar."""
 
 
-def _strength(penalty: Any) -> None:
-    name = f"{type(penalty).__name__}.strength"
-    why = f"it must be a number λ from 0 to {LARGEST:g}"
-    settle(penalty, strength=real(name, penalty.strength, least=0, most=LARGEST, why=why))
+STRENGTH: Any = {"least": 0, "most": LARGEST, "why": f"it must be a number λ from 0 to {LARGEST:g}"}
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class NoPenalty(PenaltyLike):
     """H = 0: weights are free."""
 
-    smooth: ClassVar[bool] = True
-    quadratic: ClassVar[bool] = True
+    smooth = True
+    quadratic = True
+    latex = "0"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """Zero, as an array that autodiff can follow."""
         return 0.0 * jnp.sum(theta)
 
-    latex = "0"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Ridge(PenaltyLike):
     """The quadratic penalty ½λ|θ|²."""
 
-    strength: float
-
-    smooth: ClassVar[bool] = True
-    quadratic: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _strength(self)
+    strength: float = leaf(**STRENGTH)
+    smooth = True
+    quadratic = True
+    latex = r"\frac{<strength>}{2}|<row>|^2"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """½λ|θ|², summed over the units."""
         return 0.5 * self.strength * jnp.sum(theta**2)
 
-    latex = r"\frac{<strength>}{2}|<row>|^2"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class L1(PenaltyLike):
     """λ Σ |θ|: the lasso."""
 
-    strength: float
-
-    def __post_init__(self) -> None:
-        _strength(self)
+    strength: float = leaf(**STRENGTH)
+    latex = "<strength>|<each>|"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """λ Σ |θ|; at zero its gradient is 0, where that of `jnp.abs` is 1."""
@@ -103,70 +83,45 @@ class L1(PenaltyLike):
         by = step * self.strength
         return jnp.where(jnp.abs(theta) > by, theta - by * jnp.sign(theta), 0.0)
 
-    latex = "<strength>|<each>|"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class SmoothL1(PenaltyLike):
     """λ Σ (sqrt(θ² + s²) − s): the absolute value, rounded over a width `smoothing` = s."""
 
-    strength: float
-    smoothing: float = 0.1
-
-    smooth: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _strength(self)
-        settle(self, smoothing=real("SmoothL1.smoothing", self.smoothing, above=0, why="it must be a positive number"))
+    strength: float = leaf(**STRENGTH)
+    smoothing: float = leaf(default=0.1, above=0, why=POSITIVE)
+    smooth = True
+    latex = r"<strength>(\sqrt{<each>^2 + <smoothing>^2} - <smoothing>)"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """λ Σ (sqrt(θ² + s²) − s)."""
         return self.strength * jnp.sum(jnp.sqrt(theta**2 + self.smoothing**2) - self.smoothing)
 
-    latex = r"<strength>(\sqrt{<each>^2 + <smoothing>^2} - <smoothing>)"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Quartic(PenaltyLike):
     """The quartic penalty ¼λ Σ θ⁴."""
 
-    strength: float
-
-    smooth: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _strength(self)
+    strength: float = leaf(**STRENGTH)
+    smooth = True
+    latex = r"\frac{<strength>}{4}<each>^4"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """¼λ Σ θ⁴, summed over the units."""
         return 0.25 * self.strength * jnp.sum(theta**4)
 
-    latex = r"\frac{<strength>}{4}<each>^4"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Penalty(PenaltyLike):
     """The user's penalty: `fn(theta) -> scalar` in jax.numpy, continuous in `theta`; kinks are allowed.
 
     `parameters` are numbers that `fn` takes by name, `fn(theta, a=…)`; another value does not compile it again.
     """
 
-    fn: Callable[..., Any] = static()
-    parameters: Mapping[str, Any] = field(default_factory=Parameters)
-
-    def __post_init__(self) -> None:
-        if not callable(self.fn):
-            raise reject("Penalty.fn", repr(self.fn), "it must be a function fn(theta) -> scalar in jax.numpy")
-        settle(self, parameters=checked("Penalty", self.fn, self.parameters, 1))
+    fn: Callable[..., Any] = function("fn(theta) -> scalar in jax.numpy")
+    parameters: Mapping[str, Any] = named(1)
+    latex = "<fn>(<row><;>)"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """What the user's function gives at θ, with its parameters."""
         return self.fn(theta, **given(self))
-
-    latex = "<fn>(<row><;>)"

@@ -11,16 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtr
 
-from .. import _shown
 from .._linalg import root_of
-from .._tree import settle, static, tree
+from .._shown import Shown
+from .._tree import settle, shapes_of, static, tree
 from .._types import Array, Host, Key, Scalar
 from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
 from .data import DataLaw, Iid, Table
 from .entries import check_sampler
 from .labels import LabelRule, Linear
-from .laws import BLOCK, LIGHT, EntryLaw, Law, Point, SparseNormal, tail_index
+from .laws import BLOCK, LIGHT, Categorical, EntryLaw, Law, Point, SparseNormal, tail_index
 from .losses import LossLike, identity
 from .mixture import DIRECTION, settle_classes
 from .parameters import bound
@@ -32,9 +32,22 @@ MOST_UNITS = 64
 """Of student or teacher: every sample has matrices of this size, and d → ∞ comes before wide networks."""
 
 
+SAMPLER = "a built-in or sl.Law(fn) with fn(key, shape) -> array"
+CONTRACTS: dict[str, tuple[Any, str]] = {
+    "loss": ((LossLike, VectorField), "a built-in or sl.Loss(fn) with fn(r, y) -> scalar"),
+    "labels": (LabelRule, "a built-in or sl.Labels(fn) with fn(r_star, z) -> y"),
+    "penalty": ((PenaltyLike, VectorField), "a built-in or sl.Penalty(fn), fn(theta) -> scalar"),
+    "noise": (EntryLaw, SAMPLER),
+    "init": (EntryLaw, SAMPLER),
+    "teacher": (EntryLaw, SAMPLER),
+    "data": (DataLaw, "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.Mixture([1.0, -1.0])"),
+}
+"""What may stand in each place of a problem."""
+
+
 @tree
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class Problem(Shown):
     """A learning problem in the limit n, d → ∞, n/d → δ.
 
     loss: L(r, y), or a VectorField ℓ_t(r, r*; z).
@@ -63,22 +76,10 @@ class Problem:
     bias: bool = static(default=False)
 
     def __post_init__(self) -> None:
-        instance("loss", self.loss, (LossLike, VectorField), "a built-in or sl.Loss(fn) with fn(r, y) -> scalar")
-        instance("labels", self.labels, LabelRule, "a built-in or sl.Labels(fn) with fn(r_star, z) -> y")
-        instance(
-            "penalty", self.penalty, (PenaltyLike, VectorField), "a built-in or sl.Penalty(fn), fn(theta) -> scalar"
-        )
-        instance("noise", self.noise, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
-        instance("init", self.init, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
+        for name, (kind, remedy) in CONTRACTS.items():
+            if name != "teacher" or self.teacher is not None:
+                instance(name, getattr(self, name), kind, remedy)
         check_schedule("schedule", self.schedule)
-        instance(
-            "data",
-            self.data,
-            DataLaw,
-            "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.Mixture([1.0, -1.0])",
-        )
-        if self.teacher is not None:
-            instance("teacher", self.teacher, EntryLaw, "a built-in or sl.Law(fn) with fn(key, shape) -> array")
         why = "δ = n/d must be a positive number; math.inf means infinite data"
         settle(self, sample_ratio=real("sample_ratio", self.sample_ratio, above=0, most=math.inf, why=why))
         units = f"must be a whole number from 1 to {MOST_UNITS}"
@@ -88,19 +89,9 @@ class Problem:
         flag("bias", self.bias)
         settle_classes(self)
         if self.teacher is None and self.labels.planted:
-            name = type(self.labels).__name__
-            raise reject(
-                "teacher",
-                None,
-                f"labels={name}() read a teacher; give one (sl.Normal(1.0)) or use sl.Noise()",
-            )
+            why = f"labels={type(self.labels).__name__}() read a teacher; give one (sl.Normal(1.0)) or use sl.Noise()"
+            raise reject("teacher", None, why)
         self._check_shapes()
-
-    def _repr_html_(self) -> str:
-        return _shown.html(self)
-
-    def _repr_latex_(self) -> str:
-        return _shown.latex(self)
 
     @property
     def star(self) -> EntryLaw | None:
@@ -111,7 +102,7 @@ class Problem:
     def k(self) -> int:
         """Columns of θ*: teacher width, or directions of a mixture's means; 0 when there is neither."""
         if self.data.classes is not None:
-            return self.data.classes.directions
+            return len(self.data.classes.means[0])
         if self.teacher is None:
             return 0
         return self.width if self.teacher_width is None else self.teacher_width
@@ -136,7 +127,8 @@ class Problem:
     @property
     def noise_law(self) -> EntryLaw:
         """The law of z that the labels need; of the class in a mixture."""
-        return self.labels.noise(self.noise if self.data.classes is None else self.data.classes.law)
+        classes = self.data.classes
+        return self.labels.noise(self.noise if classes is None else Categorical(classes.weights))
 
     def sample_weights(self, key: Key, dim: int) -> tuple[jax.Array, jax.Array]:
         """θ⁰ (d, m) and θ* (d, k)."""
@@ -149,8 +141,7 @@ class Problem:
     def spread_weights(self, key: Key, count: int) -> np.ndarray:
         """Rows of (θ⁰, θ*), (count, m+k), on the host: every entry's draws spread evenly over its law.
 
-        A share of the entries that differs from its law, such as no non-zero entry of a sparse teacher, is what a
-        march of few samples cannot mend.
+        A march of few samples cannot mend a share that differs from it, such as no non-zero entry of a sparse teacher.
         """
         _check_spread("init", self.init, count)
         _check_spread("teacher", self.star, count)
@@ -194,25 +185,26 @@ class Problem:
                 law.check(f"{name}=Law")
         if _met(self):
             return
-        r, r_star, z = _abstract(m), _abstract(k), jax.ShapeDtypeStruct((), jnp.float32)
-        _scalar("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
+        r, r_star, z = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m,), (k,), ()))
+        like_r = ((), (1,)) if m == 1 else ((m,),)
+        _returns("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
-            _shaped("loss", _field, m, self.loss, r, r_star, z)
+            _returns("loss", _field, self.loss, r, r_star, z, hint="see sl.VectorField", wanted=like_r)
         if self.has_loss:
-            hint = _shape_hint("r", m)
-            if m > 1:
-                hint += "; for a network use sl.TwoLayer(activation)"
-            _scalar("loss", fields.loss, self, r, r_star, z, hint=hint, smooth=True)
+            hint = _shape_hint("r", m) + "; for a network use sl.TwoLayer(activation)" * (m > 1)
+            _returns("loss", fields.loss, self, r, r_star, z, hint=hint, smooth=True)
         if self.predict is not None:
-            _scalar("loss.predict", lambda p, a: p.predict(fields.as_user(a)), self, r, hint=_shape_hint("r", m))
+            _returns("loss.predict", lambda p, a: p.predict(fields.as_user(a)), self, r, hint=_shape_hint("r", m))
             hint = "error(prediction, y) takes two scalars"
-            _scalar("loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, r, r_star, z, hint=hint)
+            _returns(
+                "loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, r, r_star, z, hint=hint
+            )
         if isinstance(self.penalty, VectorField):
-            _shaped("penalty", _field, m, self.penalty, r)
+            _returns("penalty", _field, self.penalty, r, hint="see sl.VectorField", wanted=like_r)
         else:
-            hint = _shape_hint("theta", m)
-            _scalar("penalty", lambda h, a: h(fields.as_user(a)), self.penalty, r, hint=hint, smooth=True)
-        _PASSED.add(_kind(self))
+            own, hint = self.penalty, _shape_hint("theta", m)
+            _returns("penalty", lambda h, a: h(fields.as_user(a)), own, r, hint=hint, smooth=True)
+        _PASSED.add(shapes_of(self))
 
 
 _PASSED: set[Any] = set()
@@ -220,17 +212,11 @@ _PASSED: set[Any] = set()
 MOST_KINDS = 1024
 
 
-def _kind(model: Any) -> Any:
-    """All that an abstract trace depends on: functions with what they read now, sizes, and shapes of the numbers."""
-    leaves, structure = jax.tree.flatten(model)
-    return structure, tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
-
-
 def _met(model: Any) -> bool:
-    """Whether one of this kind has passed before."""
+    """Whether one of this kind, with all that an abstract trace depends on, has passed before."""
     if len(_PASSED) > MOST_KINDS:
         _PASSED.clear()
-    return _kind(model) in _PASSED
+    return shapes_of(model) in _PASSED
 
 
 FEWEST_RARE = 8
@@ -269,8 +255,8 @@ def check_schedule(argument: str, schedule: Any) -> None:
     instance(argument, schedule, ScheduleLike, "a built-in or sl.Schedule(fn) with fn(t) -> factor")
     if not _met(schedule):
         time = jax.ShapeDtypeStruct((), jnp.float32)
-        _scalar(argument, lambda s, t: jnp.asarray(s(t)), schedule, time, hint="t is a scalar")
-        _PASSED.add(_kind(schedule))
+        _returns(argument, lambda s, t: jnp.asarray(s(t)), schedule, time, hint="t is a scalar")
+        _PASSED.add(shapes_of(schedule))
 
 
 @jax.jit
@@ -346,10 +332,7 @@ class Rare(NamedTuple):
 
 
 def check_start(problem: Problem, z: Host | None = None) -> Rare:
-    """Refuse a problem that is not finite at the start, on 256 samples of the limit law (or on the given z).
-
-    What comes out says how rare the events are that its averages rest on.
-    """
+    """Refuse what is not finite at the start, on 256 samples of the limit law or on the given z; tell what is rare."""
     count = 256 if z is None else len(z)
     w, drawn = draws_at_start(problem, count)
     parts, weights = [(w, drawn if z is None else z)], np.ones(count)
@@ -373,24 +356,12 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
             raise reject(argument, given, f"it must be finite at the start{what}; change {argument}, labels or init")
     y = found["labels"]
     if problem.labels.binary and not np.all(np.abs(y) == 1):
-        raise reject(
-            "labels", y[np.abs(y) != 1][0], "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
-        )
+        why = "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
+        raise reject("labels", y[np.abs(y) != 1][0], why)
     force = np.sum(all_found["gradient of the loss"].astype(np.float64) ** 2, axis=-1)
     averaged = {"force": force} | {name: all_found[name] for name in ("loss", "error") if name in all_found}
     places = [np.arange(first, first + len(weights)) for first in range(count, len(rows), len(weights))]
     return Rare([{name: value[at] for name, value in averaged.items()} for at in places], weights)
-
-
-@jax.jit
-def _along_noise(problem: Problem, w: Array, z: Array) -> dict[str, Array]:
-    """The force, and the roots of the observables, of samples that differ in z alone."""
-    r, r_star = w[: problem.width], w[problem.width :]
-    force = jax.vmap(lambda c: jnp.linalg.norm(fields.force(problem, 0.0, r, r_star, c)))(z)
-    seen = observables.on_samples(problem)
-    return {"force": force} | {
-        name: jax.vmap(lambda c, fn=fn: jnp.sqrt(jnp.abs(fn(r, r_star, c))))(z) for name, fn in seen.items()
-    }
 
 
 def check_tails(problem: Problem, fresh: bool = False) -> tuple[str, ...]:
@@ -402,10 +373,10 @@ def check_tails(problem: Problem, fresh: bool = False) -> tuple[str, ...]:
     law = problem.noise
     if not isinstance(law, Law) or not law.heavy:
         return ()
-    z = law.many((BLOCK,))
-    w = np.sqrt(np.diag(problem.sample_gram()))
-    found = _along_noise(problem, w.astype(np.float32), z.astype(np.float32))
-    index = {name: tail_index(np.asarray(values, dtype=np.float64)) for name, values in found.items()}
+    w = np.tile(np.sqrt(np.diag(problem.sample_gram())), (BLOCK, 1))  # samples that differ in z alone
+    found = _at_start(problem, *(x.astype(np.float32) for x in (w, law.many((BLOCK,)), np.zeros((1, problem.width)))))
+    index = {"force": tail_index(np.linalg.norm(found["gradient of the loss"], axis=1))}
+    index |= {name: tail_index(np.sqrt(np.abs(found[name]))) for name in observables.on_samples(problem)}
     if index["force"] < LIGHT:
         given = f"a law under which the force has tails of index {index['force']:.2g}"
         why = "averages of samples do not settle; truncate its draws, take sl.Huber or another loss that grows less"
@@ -419,19 +390,18 @@ def check_tails(problem: Problem, fresh: bool = False) -> tuple[str, ...]:
     return heavy
 
 
-def _abstract(size: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((size,), jnp.float32)
-
-
 def _shape_hint(name: str, size: int) -> str:
     if size == 0:
         return f"{name} is None: there is no teacher"
     return f"{name} is a scalar" if size == 1 else f"{name} has shape ({size},)"
 
 
-def _trace(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str) -> Any:
+def _returns(
+    argument: str, fn: Callable[..., Any], *given: Any, hint: str, wanted: Any = ((),), smooth: bool = False
+) -> None:
+    """Refuse a function that does not run on these shapes, or does not return real numbers of a wanted shape."""
     try:
-        return jax.eval_shape(fn, *shapes)
+        out = jax.eval_shape(fn, *given)
     except InputError:
         raise
     except Exception as error:
@@ -439,20 +409,10 @@ def _trace(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str) -> An
         untraceable = isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError)
         remedy = "it must be written in jax.numpy" if untraceable else "it must run on arrays of these shapes"
         raise reject(argument, f"{type(error).__name__}: {first[0]}", f"{remedy} ({hint})") from error
-
-
-def _scalar(argument: str, fn: Callable[..., Any], *shapes: Any, hint: str, smooth: bool = False) -> None:
-    out = _trace(argument, fn, *shapes, hint=hint)
     shape = getattr(out, "shape", None)
-    if shape != ():
-        given = f"a {type(out).__name__}" if shape is None else f"a result of shape {shape}"
-        raise reject(argument, given, f"it must return a scalar ({hint})")
+    if shape not in wanted:
+        found = f"a {type(out).__name__}" if shape is None else f"a result of shape {shape}"
+        what = "a scalar" if () in wanted else f"an array of shape {wanted[0]}"
+        raise reject(argument, found, f"it must return {what} ({hint})")
     if jnp.issubdtype(out.dtype, jnp.complexfloating) or (smooth and not jnp.issubdtype(out.dtype, jnp.floating)):
         raise reject(argument, f"a result of type {out.dtype}", f"it must return a real number ({hint})")
-
-
-def _shaped(argument: str, fn: Callable[..., Any], size: int, *shapes: Any) -> None:
-    out = _trace(argument, fn, *shapes, hint="see sl.VectorField")
-    wanted = () if size == 1 else (size,)
-    if getattr(out, "shape", None) not in (wanted, (size,)):
-        raise reject(argument, f"a field of shape {getattr(out, 'shape', None)}", f"it must have shape {wanted}")

@@ -1,15 +1,15 @@
 """Random features by Gaussian equivalence: the spectrum of σ(F u), and what it tells of a teacher that reads u."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from .._tree import settle, static, tree
-from ..errors import real, reject, whole
+from .._tree import leaf, model, static
+from ..errors import reject, whole
 from .activations import activation
 from .data import DataLaw, Table
-from .rows import FeatureMap
+from .rows import FeatureMap, Moments
 
 REACH, CELLS = 10.0, 2**14
 """Moments of σ are taken on so many cells of [−10, 10]; kinks at zero lie on an edge."""
@@ -17,40 +17,26 @@ NEGLIGIBLE = 1e-9
 """κ_*² below this share of E σ²: σ is linear up to rounding."""
 MOST_NODES = 256
 LARGEST_RATIO = 1e4
+RATIO = f"features for each input dimension: a number above 0, at most {LARGEST_RATIO:g}"
 MOST_INPUTS = 2**24
 """Of a run."""
 
 
-class Moments(NamedTuple):
-    """κ_0 = E σ(g), κ_1 = E g σ(g), κ_*² = E σ² − κ_0² − κ_1²."""
-
-    mean: float
-    linear: float
-    rest: float
-
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class RandomFeatures(DataLaw):
     """x = (σ(F u/√D) − E σ)/√d: d features of D = d/ratio standard normal inputs, F with standard normal entries.
 
-    The teacher reads the inputs, r* = βᵀu/√D, β with the teacher's law. activation: σ, a function or a
-    name as in `TwoLayer`. ratio: features for each input
-    dimension. nodes: of the Gauss rule for the spectrum, besides the atom of features that outnumber the inputs.
+    The teacher reads the inputs, r* = βᵀu/√D, β with the teacher's law. activation: σ, a function or a name as in
+    `TwoLayer`. ratio: features for each input dimension. nodes: of the Gauss rule for the spectrum, besides the atom of
+    features that outnumber the inputs.
     """
 
-    activation: Any = static()
-    ratio: float = 1.0
-    nodes: int = static(default=16)
-
-    rotated: ClassVar[bool] = True
+    activation: Any = static(activation)
+    ratio: float = leaf(default=1.0, above=0, most=LARGEST_RATIO, why=RATIO)
+    nodes: int = static(partial(whole, least=2, most=MOST_NODES, why=f"a number from 2 to {MOST_NODES}"), default=16)
+    rotated = True
 
     def __post_init__(self) -> None:
-        settle(self, activation=activation("RandomFeatures.activation", self.activation))
-        why = f"features for each input dimension: a number above 0, at most {LARGEST_RATIO:g}"
-        settle(self, ratio=real("RandomFeatures.ratio", self.ratio, above=0, most=LARGEST_RATIO, why=why))
-        whole("RandomFeatures.nodes", self.nodes, least=2, most=MOST_NODES, why=f"a number from 2 to {MOST_NODES}")
         self.moments()
 
     def moments(self) -> Moments:
@@ -87,7 +73,7 @@ class RandomFeatures(DataLaw):
         if inputs > MOST_INPUTS:
             why = f"{dim} features read {inputs:.3g} inputs, at most {MOST_INPUTS}; take a larger one, or lower dim"
             raise reject("RandomFeatures.ratio", self.ratio, why)
-        return FeatureMap(*self.moments(), activation=self.activation, inputs=round(inputs))
+        return FeatureMap(self.moments(), activation=self.activation, inputs=round(inputs))
 
 
 def _marchenko_pastur(ratio: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:

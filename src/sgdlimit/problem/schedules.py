@@ -2,19 +2,18 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._tree import settle, static, tree
+from .._tree import function, leaf, model, static
 from .._types import Array, Host, Scalar
 from ..errors import real, reject, traced
 from .bisection import bisected
-from .parameters import Parameters, checked, given
+from .parameters import given, named
 
 
 def times_of_breaks(argument: str, breaks: Any) -> tuple[float, ...]:
@@ -31,63 +30,45 @@ class ScheduleLike(abc.ABC):
         """s(t), a scalar for a scalar t."""
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Constant(ScheduleLike):
     """s = 1: no schedule."""
+
+    latex = "1"
 
     def __call__(self, t: Scalar) -> Scalar:
         """1 at all times."""
         return 1.0
 
-    latex = "1"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class PowerDecay(ScheduleLike):
     """s(t) = (1 + t/scale)^(−exponent)."""
 
-    scale: float = 1.0
-    exponent: float = 0.5
-
-    def __post_init__(self) -> None:
-        settle(self, scale=real("PowerDecay.scale", self.scale, above=0, why="it must be a positive time"))
-        settle(self, exponent=real("PowerDecay.exponent", self.exponent, least=0, why="it must be a number ≥ 0"))
+    scale: float = leaf(default=1.0, above=0, why="it must be a positive time")
+    exponent: float = leaf(default=0.5, least=0, why="it must be a number ≥ 0")
+    latex = "(1 + t / <scale>)^{-<exponent>}"
 
     def __call__(self, t: Scalar) -> Scalar:
         """(1 + t/scale)^(−exponent)."""
         return (1.0 + t / self.scale) ** (-self.exponent)
 
-    latex = "(1 + t / <scale>)^{-<exponent>}"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class CosineDecay(ScheduleLike):
     """Half a cosine from 1 at t=0 to `final` at t=duration, constant after."""
 
-    duration: float
-    final: float = 0.0
-
-    def __post_init__(self) -> None:
-        settle(self, duration=real("CosineDecay.duration", self.duration, above=0, why="it must be a positive time"))
-        settle(self, final=real("CosineDecay.final", self.final, least=0, why="it must be a number ≥ 0"))
+    duration: float = leaf(above=0, why="it must be a positive time")
+    final: float = leaf(default=0.0, least=0, why="it must be a number ≥ 0")
+    latex = r"<final> + <1-final>\,\frac{1}{2}(1 + \cos(\pi t / <duration>))"
 
     def __call__(self, t: Scalar) -> Scalar:
         """final + (1−final)(1 + cos(πt/duration))/2."""
         u = jnp.clip(t / self.duration, 0.0, 1.0)
         return self.final + (1.0 - self.final) * 0.5 * (1.0 + jnp.cos(jnp.pi * u))
 
-    latex = r"<final> + <1-final>\,\frac{1}{2}(1 + \cos(\pi t / <duration>))"
 
-
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Schedule(ScheduleLike):
     """The user's schedule: `fn(t) -> factor` in jax.numpy.
 
@@ -96,21 +77,14 @@ class Schedule(ScheduleLike):
     run or more; name those of a shorter burst.
     """
 
-    fn: Callable[..., Any] = static()
-    parameters: Mapping[str, Any] = field(default_factory=Parameters)
-    breaks: Any = static(default=())
-
-    def __post_init__(self) -> None:
-        if not callable(self.fn):
-            raise reject("Schedule.fn", repr(self.fn), "it must be a function fn(t) -> factor in jax.numpy")
-        settle(self, breaks=times_of_breaks("Schedule.breaks", self.breaks))
-        settle(self, parameters=checked("Schedule", self.fn, self.parameters, 1))
+    fn: Callable[..., Any] = function("fn(t) -> factor in jax.numpy")
+    parameters: Mapping[str, Any] = named(1)
+    breaks: Any = static(times_of_breaks, default=())
+    latex = "<fn>(t<;>)"
 
     def __call__(self, t: Scalar) -> Scalar:
         """What the user's function gives at t, with its parameters."""
         return self.fn(t, **given(self))
-
-    latex = "<fn>(t<;>)"
 
 
 LOOKS = 2**20

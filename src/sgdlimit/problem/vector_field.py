@@ -1,15 +1,12 @@
 """The general form of the paper: fields ℓ_t(r, r*; z) and h_t(θ) that need not be gradients."""
 
-import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any
 
-from .._tree import settle, static, tree
+from .._tree import function, model, static
 from .._types import Scalar
-from ..errors import reject
-from .parameters import Parameters, checked, given
+from .parameters import given, named, signature
 from .schedules import times_of_breaks
 
 TIME_NAMES = ("t", "time")
@@ -17,19 +14,13 @@ TIME_NAMES = ("t", "time")
 
 def _time(fn: Callable[..., Any]) -> tuple[str, int] | None:
     """The name by which `fn` takes the time, and its place; None if it takes none."""
-    try:
-        takes = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    for place, parameter in enumerate(takes):
-        if parameter.name in TIME_NAMES:
-            return parameter.name, sys.maxsize if parameter.kind is parameter.KEYWORD_ONLY else place
+    for place, taken in enumerate((signature(fn) or {}).values()):
+        if taken.name in TIME_NAMES:
+            return taken.name, sys.maxsize if taken.kind is taken.KEYWORD_ONLY else place
     return None
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class VectorField:
     """A field in place of a gradient, as `loss=` (ℓ) or as `penalty=` (h).
 
@@ -43,29 +34,16 @@ class VectorField:
     run or more; name those of a shorter burst.
     """
 
-    fn: Callable[..., Any] = static()
-    loss: Callable[..., Any] | None = static(default=None)
-    predict: Callable[..., Any] | None = static(default=None)
-    error: Callable[..., Any] | None = static(default=None)
-    parameters: Mapping[str, Any] = field(default_factory=Parameters)
-    breaks: Any = static(default=())
-
-    smooth: ClassVar = False
-    quadratic: ClassVar = False
-    prox: ClassVar = None
-
-    def __post_init__(self) -> None:
-        for name in ("fn", "loss", "predict", "error"):
-            value = getattr(self, name)
-            if not callable(value) and (name == "fn" or value is not None):
-                raise reject(f"VectorField.{name}", repr(value), "it must be a function written in jax.numpy")
-        settle(self, breaks=times_of_breaks("VectorField.breaks", self.breaks))
-        settle(self, parameters=checked("VectorField", self.fn, self.parameters, 1, TIME_NAMES))
-
-    @property
-    def timed(self) -> bool:
-        """Whether the function takes the time."""
-        return _time(self.fn) is not None
+    fn: Callable[..., Any] = function()
+    loss: Callable[..., Any] | None = function(default=None)
+    predict: Callable[..., Any] | None = function(default=None)
+    error: Callable[..., Any] | None = function(default=None)
+    parameters: Mapping[str, Any] = named(1, TIME_NAMES)
+    breaks: Any = static(times_of_breaks, default=())
+    timed = property(lambda self: _time(self.fn) is not None)  # whether the function takes the time
+    smooth = quadratic = False
+    prox = None
+    latex = "<fn>(<state><;>)"
 
     def at(self, t: Scalar, *state: Any) -> Any:
         """The field at time t and the given state, (r, r_star, z) or (theta,)."""
@@ -76,5 +54,3 @@ class VectorField:
         if place > len(state):  # behind a parameter
             return self.fn(*state, **numbers, **{name: t})
         return self.fn(*state[:place], t, *state[place:], **numbers)
-
-    latex = "<fn>(<state><;>)"
