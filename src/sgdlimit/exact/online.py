@@ -22,15 +22,14 @@ from ..errors import DivergenceWarning, UnreliableWarning, real, reject, seed_nu
 from ..measure.averages import Nodes, make_nodes, observe
 from ..measure.pace import heat_of, knots_of, moving_of
 from ..problem import Problem, fields, observables
-from ..problem.jumps import force_jumps
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
 from ..problem.shift import place
 from ..progress import Progress
-from ..results import Solution, Variable, statistics
+from ..results import Solution
 from ..results import metrics as own
 from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
-from ..results.variables import dims, ordered
+from .labels import labelled
 from .moments import Groups, WeightMoments, march_moments
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable
@@ -94,17 +93,13 @@ def online(
     _check_rare(problem, rare, heavy, each, replicas)
     knots = knots_of([*moving_of(problem), *heat_of(algorithm)], float(t[-1]))
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
-        weight_key, path_key = jax.random.split(jax.random.key(seed))
         nodes = make_nodes(problem, each, replicas, seed)
         linear = fields.linear_drift(problem, float(t[-1]), knots)
         bar.phase("compiling")
         if linear:
-            kinked = force_jumps(problem, float(t[-1]))
-            paths = [march_moments(problem, algorithm, nodes, t, replicas, knots, kinked, bar)]
+            paths = [march_moments(problem, algorithm, nodes, t, knots, bar)]
         else:
-            paths = march_particles(
-                problem, algorithm, nodes, t, replicas, particles, dt, knots, weight_key, path_key, bar
-            )
+            paths = march_particles(problem, algorithm, nodes, t, knots, particles, dt, seed, bar)
         observed = [_found(problem, nodes, path.at, extra) for path in paths]
     (found, *coarser), reached = observed, len(paths[0].at.norm)
     remedy = "" if linear else f"; where the penalty is stiff, a dt below {dt:g} mends it"
@@ -115,28 +110,17 @@ def online(
         unknown = f"steps twice as large diverge before t = {t[known]:.4g}: the error of dt = {dt:g} is not known"
         status, message = "unreliable", f"{unknown}; take a smaller dt"
         warnings.warn(message, UnreliableWarning, stacklevel=3)
-    coords = {"time": t[:reached], "student": np.arange(problem.width), "student_": np.arange(problem.width)}
-    if problem.k:
-        coords["teacher"] = np.arange(problem.k)
-    variables: dict[str, Variable] = {}
-    for name in ordered(found):
-        steps = [_step_error(found[name], other[name], 2 if problem.penalty.smooth else 1) for other in coarser]
-        step_error = steps[0] if steps else None
-        estimate = Estimate(*over_replicas(found[name]), step_error=step_error, replicas=found[name])
-        variables |= statistics.variables(name, dims(name), estimate)
+    order = 2 if problem.penalty.smooth else 1
+    estimates = {name: Estimate(*over_replicas(value), replicas=value) for name, value in found.items()}
+    for other in coarser:
+        errors = {name: _step_error(found[name], values, order) for name, values in other.items()}
+        estimates = {name: value._replace(step_error=errors[name]) for name, value in estimates.items()}
     options = {"t_max": float(t[-1]), "samples": each * replicas, "replicas": replicas}
     if not linear:
         options |= {"particles": particles, "dt": dt}
-    about = provenance(
-        "online limit (moment equations)" if linear else "online limit (particles)",
-        problem,
-        algorithm,
-        seed=seed,
-        options=options,
-        status=status,
-        message=message,
-    )
-    return Solution(variables, coords, about)
+    method = f"online limit ({'moment equations' if linear else 'particles'})"
+    about = provenance(method, problem, algorithm, seed=seed, options=options, status=status, message=message)
+    return Solution(*labelled(estimates, t[:reached]), about)
 
 
 def _check_rare(problem: Problem, rare: Rare, heavy: tuple[str, ...], each: int, replicas: int) -> None:
