@@ -38,51 +38,34 @@ class MomentPath(NamedTuple):
     failure: str = ""
 
 
-class Groups(NamedTuple):
-    """Coordinates of equal variance, as the moment equations see them; iid entries are one group."""
-
-    share: np.ndarray
-    variance: np.ndarray
-    teacher: np.ndarray
-    """Second moments of θ*, (g, k, k)."""
-
-    @classmethod
-    def of(cls, problem: Problem) -> "Groups":
-        """The groups of a problem's data, with the teacher that it has in each."""
-        table, m = problem.data.table(), problem.width
-        return cls(table.share, table.variance, table.moments(problem.gram(), m)[:, m:, m:])
-
-    def total(self, moments: jax.Array) -> jax.Array:
-        """Moments of all weights together, from those of the groups, (…, g, m, ·)."""
-        return jnp.einsum("q,...qab->...ab", self.share, moments)
-
-    def fresh(self, moments: jax.Array) -> jax.Array:
-        """Moments of a fresh sample's pre-activations, from those of the groups."""
-        return jnp.einsum("q,...qab->...ab", self.share * self.variance, moments)
+def over(weights: np.ndarray, moments: jax.Array) -> jax.Array:
+    """Moments from those of the groups, (…, g, m, ·): of all weights by their shares, of fresh samples by p_q s_q."""
+    return jnp.einsum("q,...qab->...ab", weights, moments)
 
 
 @jax.jit
 def _velocity(
-    problem: Problem, groups: Groups, tau: float, nodes: Nodes, t: float, state: WeightMoments
+    problem: Problem, groups: tuple[np.ndarray, ...], tau: float, nodes: Nodes, t: float, state: WeightMoments
 ) -> WeightMoments:
     """d/dt of Q, c and β by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ, (replicas, g, m, ·).
 
     θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ; both come from averages of ℓ alone (`pull_of`), so that no
-    derivative is needed. The means of classes pull along θ*, without s_q.
+    derivative is needed. The means of classes pull along θ*, without s_q. groups: p, s, and E θ*θ*ᵀ, (g, k, k).
     """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
-    s = groups.variance[:, None, None]
+    share, variance, teacher = groups
+    s = variance[:, None, None]
 
     def one(nodes: Nodes, own: WeightMoments) -> WeightMoments:
         Q, c = own.norm, own.overlap
-        w, w_star = groups.fresh(Q), groups.fresh(c)
-        at = place(problem, groups.total(c), own.intercept)
+        w, w_star = over(share * variance, Q), over(share * variance, c)
+        at = place(problem, over(share, c), own.intercept)
         gamma, both, along, square, pushed = pull_of(problem, nodes, t, w, w_star, at)
         turned = jnp.swapaxes(c, 1, 2)
         pull = stiffness @ Q + s * (both @ turned + gamma @ (Q - along @ turned))
-        toward = stiffness @ c + s * (both @ groups.teacher + gamma @ (c - along @ groups.teacher))
+        toward = stiffness @ c + s * (both @ teacher + gamma @ (c - along @ teacher))
         if pushed.means is not None:
-            pull, toward = pull + pushed.means @ turned, toward + pushed.means @ groups.teacher
+            pull, toward = pull + pushed.means @ turned, toward + pushed.means @ teacher
         grown = -pull - jnp.swapaxes(pull, 1, 2) + tau * s * square
         return WeightMoments(grown, -toward, pushed.rise(own.intercept))
 
@@ -102,9 +85,10 @@ def march_moments(
     """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together, at the times reached."""
     from scipy.integrate import DOP853
 
-    groups, m, replicas = Groups.of(problem), problem.width, len(nodes.z)
-    gram = np.tile(problem.data.table().moments(problem.gram(), m)[:, :m], (replicas, 1, 1, 1))
-    first = [gram[..., :m], gram[..., m:], np.zeros((replicas, m if problem.bias else 0))]
+    table, m, replicas = problem.data.table(), problem.width, len(nodes.z)
+    gram = table.moments(problem.gram(), m)
+    groups, start = (table.share, table.variance, gram[:, m:, m:]), np.tile(gram[:, :m], (replicas, 1, 1, 1))
+    first = [start[..., :m], start[..., m:], np.zeros((replicas, m if problem.bias else 0))]
     cuts = np.cumsum([part.size for part in first])
 
     def parts(state: np.ndarray) -> WeightMoments:

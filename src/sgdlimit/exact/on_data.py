@@ -23,8 +23,7 @@ from .labels import labelled
 from .least_squares import temperature_of
 from .stability import ridge_of, stable_temperature_of_rows, stable_temperature_on, verdict
 
-UNMIXED = 0.1
-"""Share of the noise's feedback τ/τ_max that taking all residuals alike may miss."""
+UNMIXED = 0.1  # share of the noise's feedback τ/τ_max that taking all residuals alike may miss
 
 
 def _noise_of(algorithm: Algorithm | float | None, temperature: float | None) -> Algorithm:

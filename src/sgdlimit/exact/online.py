@@ -30,18 +30,13 @@ from ..results import metrics as own
 from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
 from .labels import labelled
-from .moments import Groups, WeightMoments, march_moments
+from .moments import WeightMoments, march_moments, over
 from .particles import march_particles
 from .stability import BOUND, divergence_words, largest_stable
 
-FEWEST = 256
-"""Points of an average of one replica at least, as in `solve`."""
-TOLERANCE = 1e-2
-"""What makes up less than a tenth of this need not be seen among the points."""
-COPIES = 3.0
-"""Of every array of points that are held at once, on the way from one to the next."""
-
-
+FEWEST = 256  # points of an average of one replica, as in `solve`
+TOLERANCE = 1e-2  # what makes up less than a tenth of this need not be seen among the points
+COPIES = 3.0  # of every array of points that are held at once, on the way from one to the next
 _FINITE = "sl.solve with a large sample_ratio"
 _REMEDIES = DOUBLE | words("snapshots weight_metrics", f"it has moments, no draws; take sl.simulate, or {_FINITE}")
 _REMEDIES |= words("kernels", f"it follows one time; take {_FINITE}")
@@ -138,17 +133,16 @@ def _check_memory(problem: Problem, each: int, replicas: int, particles: int) ->
     products = m + k + 2 + m * (2 * m + k)
     monomials = (m + k + 2) * (m + k + 3) // 2  # of one replica, while its weights are made
     carried = 0 if problem.penalty.quadratic else replicas * particles * (2 * m + k)
-    parts = {"samples": each * (replicas * products + monomials), "particles": carried}
-    for name, numbers in parts.items():
+    points = each * (replicas * products + monomials)
+    for name, given, numbers in (("samples", each * replicas, points), ("particles", particles, carried)):
         if why := lack(COPIES * 8.0 * numbers):
-            given = {"samples": each * replicas, "particles": particles}[name]
             raise reject(name, given, f"{why}; take fewer {name}, or fewer replicas")
 
 
 def _found(problem: Problem, nodes: Nodes, at: WeightMoments, metrics: own.Named) -> dict[str, np.ndarray]:
     """Every variable, (replicas, times, …)."""
-    groups = Groups.of(problem)
-    fresh, (norm, overlap) = (tuple(map(part, (at.norm, at.overlap))) for part in (groups.fresh, groups.total))
+    share, s = problem.data.table()[:2]
+    fresh, (norm, overlap) = ([over(part, of) for of in (at.norm, at.overlap)] for part in (share * s, share))
     observed = observe(problem, nodes, *fresh, metrics=metrics, at=place(problem, overlap, at.intercept))
     found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
     found |= {"norm": norm} | ({"overlap": overlap} if problem.k else {})

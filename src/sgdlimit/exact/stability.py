@@ -11,10 +11,8 @@ from ..problem import Constant, NoPenalty, Problem, Ridge, Square, Table, Vector
 from ..problem.penalties import PenaltyLike
 from .spectrum import Law
 
-BOUND = 1e10
-"""A norm θᵀθ/d beyond this counts as divergence; single precision still holds it."""
-ITERATION_WORK = 2e11
-"""Multiply-adds that the search for an eigenvalue may take: seconds."""
+BOUND = 1e10  # a norm θᵀθ/d beyond this counts as divergence; single precision still holds it
+ITERATION_WORK = 2e11  # multiply-adds that the search for an eigenvalue may take: seconds
 
 
 def ridge_of(penalty: PenaltyLike | VectorField) -> float | None:

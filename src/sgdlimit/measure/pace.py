@@ -16,10 +16,8 @@ from ..problem import Constant, Problem, VectorField, fields
 from ..problem.problem import draws_at_start
 from ..problem.schedules import ScheduleLike, course, factors
 
-PROBES, SUMS = 8, 2
-"""States at which a field is looked at along time, and random sums of its values there."""
-AT_ONCE = 1024
-"""Times at which a schedule is looked at together."""
+PROBES, SUMS = 8, 2  # states at which a field is looked at along time, and random sums of its values there
+AT_ONCE = 1024  # times at which a schedule is looked at together
 
 
 def knots_of(moving: list[tuple[str, ScheduleLike]], t_max: float) -> np.ndarray:
