@@ -25,19 +25,19 @@ def shrink(x: np.ndarray, ridge: float, u: np.ndarray) -> np.ndarray:
 
 
 class Modes(NamedTuple):
-    """Modes x of A, and what the start and the teacher, as the labels see it, have in them, weights included."""
+    """Modes x of A, and what the start and the teacher, as the labels see it, have in them, weights included.
+
+    variance: s of every group, (g,). pair, cross: E of (θ⁰, teacher) times (θ⁰, teacher) and times θ* in each mode,
+    (2, 2, N) and (2, k, N). noise: the label's variance that no θ explains, E z² and the unseen part of the teacher.
+    """
 
     rule: Rule
     variance: np.ndarray
-    """s of every group, (g,)."""
     ridge: float
     delta: float
     pair: np.ndarray
-    """E[(θ⁰, teacher) (θ⁰, teacher)ᵀ] in each mode, (2, 2, N)."""
     cross: np.ndarray
-    """E[(θ⁰, teacher) θ*ᵀ] in each mode, (2, k, N)."""
     noise: float
-    """Variance of the label that no θ explains: E z², and the unseen part of the teacher."""
 
     @classmethod
     def of(cls, problem: Problem, ridge: float, longest: float) -> "Modes":

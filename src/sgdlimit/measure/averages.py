@@ -211,21 +211,17 @@ def observe(
     return found
 
 
-ALONG = 1e-14
-"""Part of E w² that is rounding: below it w is a multiple of w*."""
+ALONG = 1e-14  # part of E w² that is rounding: below it w is a multiple of w*
 
 
 class Pull(NamedTuple):
-    """What infinite data do to weights: −(both θ* + Γ(θ − Bθ*)), with w = Bw* + w⊥, their noise, and their classes."""
+    """What infinite data do to weights, −(both θ* + Γ(θ − Bθ*)) with w = Bw* + w⊥: Γ = E∇ℓ, (m, m), both = Γ* + ΓB and
+    along = B, (m, k); C_ℓ = E[ℓ ℓᵀ], (m, m), of their noise, and what moves the classes."""
 
     gamma: jax.Array
-    """Γ = E∇ℓ, (m, m)."""
     both: jax.Array
-    """Γ* + ΓB, (m, k)."""
     along: jax.Array
-    """B, (m, k)."""
     square: jax.Array
-    """C_ℓ = E[ℓ ℓᵀ], (m, m)."""
     push: Push
 
 

@@ -24,10 +24,8 @@ TIMES = 9  # at which they are looked at, besides the one at which the schedule 
 REACHES = (0.55, 1.1, 2.2)
 """Half intervals over which the mean force is looked at, in units of what pre-activations and labels reach; no jump of
 a hinge, at y r = 1, lies on their ends."""
-CELLS = 64
-NEGLIGIBLE = 0.05
-"""What autodiff does not see counts from this share on of what it sees: less may be an error of the integral."""
-HALVINGS = 60
+CELLS, HALVINGS = 64, 60
+NEGLIGIBLE = 0.05  # share from which on what autodiff does not see counts: less may be an error of the integral
 IID = Iid().table()
 Field = Callable[[jax.Array], jax.Array]
 """Of points (samples, m), with the samples last."""
@@ -45,26 +43,23 @@ class Curvature(NamedTuple):
 @jax.jit
 def _slopes(problem: Problem, w: jax.Array, z: jax.Array, times: jax.Array) -> tuple[jax.Array, jax.Array]:
     """∇ℓ and ∇h of samples at the start, (times, m, m, samples), with what jumps add to the mean."""
-    m = problem.width
+    m, start = problem.width, w[:, : problem.width]
     y = jax.vmap(lambda b, c: fields.label(problem, b, c))(w[:, m:], z)
     size = jnp.sqrt(jnp.max(jnp.mean(jnp.column_stack([w, jnp.nan_to_num(y)]) ** 2, axis=0)))
     reaches = jnp.where(size > 0, size, 1.0) * jnp.array(REACHES)
 
     def at(t: jax.Array) -> tuple[jax.Array, jax.Array]:
-        force, slope = (
-            lambda v, of=of: jax.vmap(lambda a, b, c: of(problem, t, a, b, c), out_axes=-1)(v, w[:, m:], z)
-            for of in (fields.force, fields.force_r)
-        )
-        drift, stiff = (
-            lambda v, of=of: jax.vmap(lambda a: of(problem, t, a), out_axes=-1)(v)
-            for of in (fields.drift, fields.drift_theta)
-        )
+        def of_samples(field: Callable[..., jax.Array]) -> Field:
+            return lambda v: jax.vmap(lambda *one: field(problem, t, *one), out_axes=-1)(v, w[:, m:], z)
+
+        def of_weights(field: Callable[..., jax.Array]) -> Field:
+            return lambda v: jax.vmap(lambda one: field(problem, t, one), out_axes=-1)(v)
 
         def seen(pull: Field, slopes: Field, smooth: bool) -> jax.Array:
-            start = w[:, :m]
             return slopes(start) + (0.0 if smooth else _unseen(pull, slopes, start, reaches)[:, :, None])
 
-        return seen(force, slope, problem.loss.smooth), seen(drift, stiff, problem.penalty.smooth)
+        data = seen(of_samples(fields.force), of_samples(fields.force_r), problem.loss.smooth)
+        return data, seen(of_weights(fields.drift), of_weights(fields.drift_theta), problem.penalty.smooth)
 
     return jax.lax.map(at, times)
 
@@ -77,9 +72,7 @@ def _unseen(pull: Field, slopes: Field, start: jax.Array, reaches: jax.Array) ->
 
     def over(reach: jax.Array) -> jax.Array:
         def along(a: jax.Array) -> jax.Array:
-            def moved(x: jax.Array) -> jax.Array:
-                return start + x * jnp.eye(start.shape[1])[a]
-
+            moved = lambda x: start + x * jnp.eye(start.shape[1])[a]  # noqa: E731
             x = jnp.linspace(-reach, reach, CELLS + 1)
             seen = jax.lax.map(lambda x: jnp.mean(slopes(moved(x))[:, a], axis=-1), x)  # (CELLS + 1, m)
             change = jnp.mean(pull(moved(reach)) - pull(moved(-reach)), axis=-1)
