@@ -32,7 +32,7 @@ from ..results.statistics import Estimate, over_replicas
 from .labels import labelled
 from .moments import WeightMoments, march_moments, over
 from .particles import march_particles
-from .stability import BOUND, divergence_words, largest_stable
+from .stability import BOUND, ending, largest_stable
 
 FEWEST = 256  # points of an average of one replica, as in `solve`
 TOLERANCE = 1e-2  # what makes up less than a tenth of this need not be seen among the points
@@ -97,8 +97,13 @@ def online(
             paths = march_particles(problem, algorithm, nodes, t, knots, particles, dt, seed, bar)
         observed = [_found(problem, nodes, path.at, extra) for path in paths]
     (found, *coarser), reached = observed, len(paths[0].at.norm)
-    remedy = "" if linear else f"; where the penalty is stiff, a dt below {dt:g} mends it"
-    status, message = _ending(problem, algorithm, t, reached, paths[0].failure, remedy)
+    tau, limit = float(algorithm.noise_temperature), largest_stable(problem, math.inf, algorithm=algorithm)
+    when = ""
+    if reached < len(t):
+        remedy = "" if linear else f"; where the penalty is stiff, a dt below {dt:g} mends it"
+        cause, before = paths[0].failure or f"θᵀθ/d beyond {BOUND:g}", t[reached - 1] if reached else 0.0
+        when = f"t between {before:.4g} and {t[reached]:.4g} ({cause}{remedy})"
+    status, message = ending(tau, limit, when)
     if status == "diverged":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
     elif (known := len(paths[-1].at.norm)) < reached:
@@ -165,18 +170,3 @@ def _step_error(fine: np.ndarray, coarse: np.ndarray, order: int) -> np.ndarray:
         return error
     padded = np.pad(error, [(1, 1)] + [(0, 0)] * (error.ndim - 1), mode="edge")
     return np.max([padded[:-2], padded[1:-1], padded[2:]], axis=0)
-
-
-def _ending(
-    problem: Problem, algorithm: Algorithm, t: np.ndarray, reached: int, failure: str, remedy: str
-) -> tuple[str, str]:
-    """Status and message: whether all times were reached, and whether theory says that it grows for ever."""
-    tau = float(algorithm.noise_temperature)
-    limit = largest_stable(problem, math.inf, algorithm=algorithm)
-    if reached < len(t):
-        before = t[reached - 1] if reached else 0.0
-        cause = (failure or f"θᵀθ/d beyond {BOUND:g}") + remedy
-        return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {t[reached]:.4g} ({cause})")
-    if limit is not None and tau >= limit:
-        return "diverged", f"diverged: it grows without bound, τ = {tau:g}; the largest stable temperature is {limit:g}"
-    return "complete", ""

@@ -93,14 +93,19 @@ def divergence_words(tau: float | None, limit: float | None, when: str) -> str:
     return words
 
 
+def ending(tau: float, limit: float | None, when: str) -> tuple[str, str]:
+    """Status and message: diverged, at a time or, where there is none, since theory says that it grows for ever."""
+    if when:
+        return "diverged", divergence_words(tau, limit, when)
+    if limit is None or tau < limit or math.isinf(limit):
+        return "complete", ""
+    return "diverged", f"diverged: it grows without bound, τ = {tau:g}; the largest stable temperature is {limit:.4g}"
+
+
 def verdict(train: np.ndarray, t: np.ndarray, tau: float, limit: float | None, frames: int = 3) -> tuple[int, str, str]:
     """Times to keep, status and message of a computed curve; warns, so many frames up, where it grows without bound."""
-    keep, words = len(t), ""
-    if not np.all(np.isfinite(train)):
-        keep = int(np.argmin(np.isfinite(train)))
-        words = divergence_words(tau, limit, f"t = {t[keep]:.4g}")
-    elif limit is not None and tau >= limit and math.isfinite(limit):
-        words = f"diverged: it grows without bound, τ = {tau:g}; the largest stable temperature is {limit:.4g}"
+    keep = int(np.argmin(np.append(np.isfinite(train), False)))
+    status, words = ending(tau, limit, f"t = {t[keep]:.4g}" if keep < len(t) else "")
     if words:
         warnings.warn(words, DivergenceWarning, stacklevel=frames)
-    return keep, "diverged" if words else "complete", words
+    return keep, status, words
