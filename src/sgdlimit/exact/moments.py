@@ -97,7 +97,8 @@ def march_moments(
         return WeightMoments(*(jnp.asarray(part.reshape(*state.shape[:-1], *like.shape)) for part, like in split))
 
     def velocity(s: float, state: np.ndarray) -> np.ndarray:
-        found = _velocity(problem, groups, float(algorithm.temperature_at(s)), nodes, s, parts(state))
+        # a plain number, as the first time is one: another type would compile again
+        found = _velocity(problem, groups, float(algorithm.temperature_at(s)), nodes, float(s), parts(state))
         return np.concatenate([np.asarray(part).ravel() for part in found])
 
     start = np.concatenate([part.ravel() for part in first])
