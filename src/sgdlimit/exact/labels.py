@@ -6,7 +6,7 @@ import numpy as np
 
 from ..results import Variable, statistics
 from ..results.statistics import Estimate
-from ..results.variables import dims, ordered
+from ..results.variables import AXES, dims, ordered
 
 Labelled = tuple[dict[str, Variable], dict[str, np.ndarray]]
 
@@ -24,4 +24,4 @@ def labelled(found: Mapping[str, np.ndarray | Estimate], t: np.ndarray) -> Label
             variables[name] = Variable(axes, here[cut])
         sizes = zip(axes, variables[name].values.shape, strict=True)
         coords |= {axis: t if axis in ("time", "earlier") else np.arange(size) for axis, size in sizes}
-    return variables, coords
+    return variables, {axis: coords[axis] for axis in AXES if axis in coords}

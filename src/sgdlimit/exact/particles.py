@@ -120,7 +120,8 @@ def march_particles(
 
     def seen(theta: jax.Array, level: jax.Array) -> WeightMoments:
         x, y = (part.reshape(replicas, groups, each, -1) for part in (theta, theta_star))
-        return WeightMoments(*(jnp.einsum("...na,...nb->...ab", x, other) / each for other in (x, y)), level)
+        norm, overlap = (jnp.einsum("...na,...nb->...ab", x, other) / each for other in (x, y))
+        return WeightMoments(norm, overlap, level)
 
     def path(stride: int) -> MomentPath:
         state: State = both[..., :m], jnp.zeros((replicas, m if problem.bias else 0))

@@ -118,5 +118,6 @@ def pace_of(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Pace:
     speed, heat = [] if isinstance(schedule, Constant) else [("schedule", schedule)], heat_of(algorithm)
     seen = [course(*item, t_max) for item in (*speed, *heat)]
     longest = float(np.trapezoid(np.abs(seen[0].s), seen[0].t)) if speed else t_max
-    functions = (partial(_along, *item[0]) if item else np.ones_like for item in (speed, heat))
-    return Pace(*functions, np.unique(np.concatenate([np.zeros(0), *(one.knots() for one in seen)])), longest, not seen)
+    at, warm = (partial(_along, *item[0]) if item else np.ones_like for item in (speed, heat))
+    knots = np.unique(np.concatenate([np.zeros(0), *(one.knots() for one in seen)]))
+    return Pace(at, warm, knots, longest, not seen)

@@ -37,8 +37,8 @@ class Paper(Response):
         _, m, _, M = system.shape
         rows, dtype = system.memory.size, system.dtype
         pair, one = (rows, rows, m, m, M), (rows, m, M)
-        shapes = (pair, pair, (rows, rows, m, M), one, (rows, m, m, M), (rows,))
-        return Processes(*(jnp.zeros(shape, dtype) for shape in shapes), jnp.ones(rows, dtype))
+        shapes = (pair, pair, (rows, rows, m, M), one, (rows, m, m, M), (rows,), (rows,))
+        return Processes(*(jnp.zeros(shape, dtype) for shape in shapes))._replace(portion=jnp.ones(rows, dtype))
 
     def step(
         self, system: System, step: Step, start: Start, state: Processes, rho: Array, here: Local
