@@ -11,7 +11,14 @@ from problems import CURVES, logistic, square
 import sgdlimit as sl
 
 REFERENCES = (sl.references.tangents, sl.references.processes, sl.references.fixed_point)
-SIZE = {"t_max": 1.0, "dt": 0.1, "samples": 4096}
+
+
+def margin(r, r_star, z):
+    return r * jnp.sign(r_star + z)
+
+
+SIZE = {"t_max": 1.0, "dt": 0.1, "samples": 4096, "metrics": {"margin": margin}}
+"""With `logistic()` and SGD(1.0), the same programs for several tests."""
 
 
 @pytest.mark.parametrize("function", REFERENCES, ids=lambda function: function.__name__)
@@ -32,8 +39,7 @@ def test_ridge_regression_is_the_volterra_solution(function):
 def test_tangents_follow_the_solver_through_the_same_random_numbers():
     """Replica by replica their spread is far less than that of either."""
     found, whole = (
-        function(logistic(), sl.SGD(1.0), seed=3, metrics={"margin": margin}, **SIZE)
-        for function in (sl.solve, sl.references.tangents)
+        function(logistic(), sl.SGD(1.0), seed=3, **SIZE) for function in (sl.solve, sl.references.tangents)
     )
     assert_paired(found, whole, (*CURVES, "train_margin"))
     for name in ("train_loss", "overlap"):
@@ -43,16 +49,12 @@ def test_tangents_follow_the_solver_through_the_same_random_numbers():
         assert np.mean((copies[0] - copies[1])[:, 1:].std(axis=0)) < 0.3 * np.mean(copies[1][:, 1:].std(axis=0))
 
 
-def margin(r, r_star, z):
-    return r * jnp.sign(r_star + z)
-
-
 def test_double_precision_and_one_grid():
     """float32 and float64 see the same draws; `extrapolate=False` gives the fine grid as it is, with its step error."""
-    single, double = (sl.references.tangents(logistic(), sl.SGF(0.5), dtype=d, **SIZE) for d in ("float32", "float64"))
+    single, double = (sl.references.tangents(logistic(), sl.SGD(1.0), dtype=d, **SIZE) for d in ("float32", "float64"))
     for name in CURVES:
         np.testing.assert_allclose(single[name], double[name], atol=1e-4)
-    plain = sl.references.tangents(logistic(), sl.SGF(0.5), extrapolate=False, **SIZE)
+    plain = sl.references.tangents(logistic(), sl.SGD(1.0), extrapolate=False, **SIZE)
     gap = np.abs(plain["norm"] - single["norm"])
     assert np.all(gap <= 1.5 * plain["norm_step_error"] + 1e-4)
     assert np.max(gap) > 5 * np.max(single["norm_step_error"])
