@@ -18,7 +18,7 @@ def margin(r, r_star, z):
 
 
 SIZE = {"t_max": 1.0, "dt": 0.1, "samples": 4096, "metrics": {"margin": margin}}
-"""With `logistic()` and SGD(1.0), the same programs for several tests."""
+"""With `logistic()` and SGD(1.0), the same programs for two tests."""
 
 
 @pytest.mark.parametrize("function", REFERENCES, ids=lambda function: function.__name__)
@@ -51,10 +51,10 @@ def test_tangents_follow_the_solver_through_the_same_random_numbers():
 
 def test_double_precision_and_one_grid():
     """float32 and float64 see the same draws; `extrapolate=False` gives the fine grid as it is, with its step error."""
-    single, double = (sl.references.tangents(logistic(), sl.SGD(1.0), dtype=d, **SIZE) for d in ("float32", "float64"))
+    single, double = (sl.references.tangents(logistic(), sl.SGF(0.5), dtype=d, **SIZE) for d in ("float32", "float64"))
     for name in CURVES:
         np.testing.assert_allclose(single[name], double[name], atol=1e-4)
-    plain = sl.references.tangents(logistic(), sl.SGD(1.0), extrapolate=False, **SIZE)
+    plain = sl.references.tangents(logistic(), sl.SGF(0.5), extrapolate=False, **SIZE)
     gap = np.abs(plain["norm"] - single["norm"])
     assert np.all(gap <= 1.5 * plain["norm_step_error"] + 1e-4)
     assert np.max(gap) > 5 * np.max(single["norm_step_error"])
