@@ -9,14 +9,14 @@ import pytest
 from agreement import assert_within
 from scipy.integrate import solve_ivp
 from test_online import REPLICAS, spread
-from test_spectrum import RATIOS, by_density
+from test_spectrum import RATIOS, by_density, closed_form
 
 import sgdlimit as sl
 from sgdlimit._tree import tree
 from sgdlimit.exact import volterra
 from sgdlimit.exact.flow import shrink
-from sgdlimit.exact.grouped import _Law, grouped, stable_temperature_of
-from sgdlimit.exact.spectrum import stable_temperature, stable_temperature_on
+from sgdlimit.exact.spectrum import Law, grouped
+from sgdlimit.exact.stability import stable_temperature, stable_temperature_on
 from sgdlimit.measure.curvature import edge
 from sgdlimit.problem import DataLaw
 
@@ -98,10 +98,10 @@ def test_a_matrix_drawn_from_the_law(delta):
 @pytest.mark.parametrize("delta", [0.5, 1.0, 2.0, math.inf])
 def test_stable_temperature(delta, ridge):
     one = sl.Spectrum([1.0]).table()
-    assert stable_temperature_of(one, delta, ridge) == pytest.approx(stable_temperature(delta, ridge), rel=1e-12)
+    assert stable_temperature(one, delta, ridge) == pytest.approx(closed_form(delta, ridge), rel=1e-12)
     rule = grouped(POWER.table(), delta, 1e5)
     by_rule = stable_temperature_on(rule.nodes, rule.weights, ridge)
-    assert stable_temperature_of(POWER.table(), delta, ridge) == pytest.approx(by_rule, rel=1e-9)
+    assert stable_temperature(POWER.table(), delta, ridge) == pytest.approx(by_rule, rel=1e-9)
 
 
 @pytest.mark.parametrize("delta", [1e-30, 1e-9, 1e-3, 0.4])
@@ -109,8 +109,8 @@ def test_far_more_coordinates_than_samples(delta):
     """Two groups, one of them without variance: the equation of the other has the root κ = s (p/δ − 1)."""
     table = sl.Spectrum([0.0, 0.8], weights=[0.25, 0.75]).table()
     variance = table.variance.max()
-    assert stable_temperature_of(table, delta, 0.0) == pytest.approx(2 / (0.75 * variance), rel=1e-9)
-    kappa = _Law(np.array([0.75]), np.array([variance]), delta).at(0.0)
+    assert stable_temperature(table, delta, 0.0) == pytest.approx(2 / (0.75 * variance), rel=1e-9)
+    kappa = Law(np.array([0.75]), np.array([variance]), delta).at(0.0)
     assert kappa == pytest.approx(variance * (0.75 / delta - 1), rel=1e-12)
 
 
@@ -118,7 +118,7 @@ def test_far_more_coordinates_than_samples(delta):
 def test_hardly_more_coordinates_than_samples(more):
     """κ vanishes like Σp − δ; the rounding of a sum of shares must not end the search for it."""
     share, variance = np.array([0.3, 0.2, 0.5]), np.array([0.4, 1.0, 2.5])
-    law = _Law(share, variance, float(share.sum()) - more)
+    law = Law(share, variance, float(share.sum()) - more)
     kappa, left = law.at(0.0), law.more
     assert left > 0
     assert float(share @ (kappa / (kappa + variance))) == pytest.approx(left, rel=1e-12)
@@ -327,7 +327,7 @@ def test_the_unseen_part_of_the_teacher_is_noise():
 
 def test_growth_above_the_stable_temperature():
     problem, times = make(data=POWER), [0.0, 50.0, 100.0]
-    limit = stable_temperature_of(POWER.table(), 1.5, 0.1)
+    limit = stable_temperature(POWER.table(), 1.5, 0.1)
     below = sl.least_squares(problem, sl.SGD(0.95 * limit), times=times)
     assert below["train_error"][2] < 1.2 * below["train_error"][1]
     with pytest.warns(sl.DivergenceWarning, match="largest stable"):

@@ -67,7 +67,7 @@ def exact_moments(problem, tau, times, schedule=lambda t: 1.0, max_step=np.inf):
     delta, ridge = problem.sample_ratio, float(problem.penalty.strength)
     gram, s2 = problem.gram(), float(problem.noise.moments(1)[1][0, 0])
     mu = marchenko_pastur(delta, times[-1])
-    x, w = mu
+    x, w = mu.nodes, mu.weights
 
     def velocity(t, state):
         keep, fit, variance = state.reshape(3, -1)

@@ -298,8 +298,8 @@ def test_stiff_penalties_ask_for_a_smaller_step(scale, dt, status):
 
 def test_samples_are_counted_over_all_replicas():
     problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
-    few, many = (sl.online(problem, sl.SGD(0.5), t_max=1.0, samples=4096, replicas=r) for r in (2, 8))
-    assert few.about["options"]["samples"] == many.about["options"]["samples"] == 4096
+    few, many = (sl.online(problem, sl.SGD(0.5), t_max=1.0, samples=2048, replicas=r) for r in (2, 8))
+    assert few.about["options"]["samples"] == many.about["options"]["samples"] == 2048
     least = sl.online(problem, sl.SGD(0.5), t_max=1.0, samples=64, replicas=4)
     assert least.about["options"]["samples"] == 4 * 256
 
@@ -327,13 +327,13 @@ def test_errors_cover_with_two_replicas():
 def test_what_would_never_end_is_refused(change, t_max, word):
     problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0), **change)
     with pytest.raises(sl.InputError, match=word):
-        sl.online(problem, sl.SGD(0.3), t_max=t_max, samples=256, replicas=2)
+        sl.online(problem, sl.SGD(0.3), t_max=t_max, samples=256)
 
 
 def test_growth_without_bound_is_a_divergence():
     problem = sl.Problem(loss=sl.Square(), sample_ratio=math.inf, teacher=sl.Normal(1.0))
     with pytest.warns(sl.DivergenceWarning, match="largest stable temperature is 2"):
-        solution = sl.online(problem, sl.SGD(2.5), t_max=2.0, samples=256, replicas=2)
+        solution = sl.online(problem, sl.SGD(2.5), t_max=2.0, samples=256)
     assert solution.status == "diverged"
     assert len(solution.time) == 51
 

@@ -11,7 +11,14 @@ from problems import CURVES, logistic, square
 import sgdlimit as sl
 
 REFERENCES = (sl.references.tangents, sl.references.processes, sl.references.fixed_point)
-SIZE = {"t_max": 1.0, "dt": 0.1, "samples": 4096}
+
+
+def margin(r, r_star, z):
+    return r * jnp.sign(r_star + z)
+
+
+SIZE = {"t_max": 1.0, "dt": 0.1, "samples": 4096, "metrics": {"margin": margin}}
+"""With `logistic()` and SGD(1.0), the same programs for two tests."""
 
 
 @pytest.mark.parametrize("function", REFERENCES, ids=lambda function: function.__name__)
@@ -32,8 +39,7 @@ def test_ridge_regression_is_the_volterra_solution(function):
 def test_tangents_follow_the_solver_through_the_same_random_numbers():
     """Replica by replica their spread is far less than that of either."""
     found, whole = (
-        function(logistic(), sl.SGD(1.0), seed=3, metrics={"margin": margin}, **SIZE)
-        for function in (sl.solve, sl.references.tangents)
+        function(logistic(), sl.SGD(1.0), seed=3, **SIZE) for function in (sl.solve, sl.references.tangents)
     )
     assert_paired(found, whole, (*CURVES, "train_margin"))
     for name in ("train_loss", "overlap"):
@@ -41,10 +47,6 @@ def test_tangents_follow_the_solver_through_the_same_random_numbers():
         assert copies[0] is not None
         assert copies[1] is not None
         assert np.mean((copies[0] - copies[1])[:, 1:].std(axis=0)) < 0.3 * np.mean(copies[1][:, 1:].std(axis=0))
-
-
-def margin(r, r_star, z):
-    return r * jnp.sign(r_star + z)
 
 
 def test_double_precision_and_one_grid():

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .grouped import Grouped
+from ..problem import Linear, Problem
+from .spectrum import Rule, grouped, marchenko_pastur
 from .volterra import Curve
 
 
@@ -24,17 +25,31 @@ def shrink(x: np.ndarray, ridge: float, u: np.ndarray) -> np.ndarray:
 
 
 class Modes(NamedTuple):
-    """Modes x of A, and what the start and the teacher have in them."""
+    """Modes x of A, and what the start and the teacher, as the labels see it, have in them, weights included.
 
-    rule: Grouped
+    variance: s of every group, (g,). pair, cross: E of (θ⁰, teacher) times (θ⁰, teacher) and times θ* in each mode,
+    (2, 2, N) and (2, k, N). noise: the label's variance that no θ explains, E z² and the unseen part of the teacher.
+    """
+
+    rule: Rule
     variance: np.ndarray
-    """s of every group, (g,)."""
     ridge: float
     delta: float
     pair: np.ndarray
-    """E[(θ⁰, teacher) (θ⁰, teacher)ᵀ] in each mode, (2, 2, N), weights included."""
+    cross: np.ndarray
     noise: float
-    """Variance of the label that no θ explains."""
+
+    @classmethod
+    def of(cls, problem: Problem, ridge: float, longest: float) -> "Modes":
+        """The modes of a problem, for times up to the longest."""
+        table, delta, gram = problem.data.table(), problem.sample_ratio, problem.gram()
+        rule = marchenko_pastur(delta, longest) if problem.data.iid else grouped(table, delta, longest)
+        seen = np.zeros((2, 1 + problem.k))
+        seen[0, 0], seen[1, 1:] = 1, isinstance(problem.labels, Linear)
+        by_group = seen @ table.moments(gram, 1) @ np.column_stack([seen.T, np.eye(1 + problem.k)[:, 1:]])
+        by_mode = np.einsum("qab,qn->abn", by_group, rule.parts)
+        noise = float(problem.noise_law.moments(1)[1][0, 0]) + table.unseen * float((seen @ gram @ seen.T)[1, 1])
+        return cls(rule, table.variance, ridge, float(delta), by_mode[:, :2], by_mode[:, 2:], noise)
 
     @property
     def fresh(self) -> np.ndarray:
@@ -52,6 +67,14 @@ class Modes(NamedTuple):
         """What is left of the start, e^{−(x+λ)u}, (times, N)."""
         return np.exp(-np.multiply.outer(u, self.rule.nodes + self.ridge))
 
+    def fitted(self, u: np.ndarray) -> np.ndarray:
+        """What is learned of the teacher, x (1 − e^{−(x+λ)u})/(x+λ), (times, N)."""
+        return self.rule.nodes * shrink(self.rule.nodes, self.ridge, u)
+
+    def toward(self, u: np.ndarray) -> np.ndarray:
+        """E[θ · teacher]."""
+        return self.keep(u) @ self.pair[0, 1] + self.fitted(u) @ self.pair[1, 1]
+
     def signal(self, keep: np.ndarray, left: np.ndarray, keep_: np.ndarray, left_: np.ndarray) -> np.ndarray:
         """E of the product of keep·θ⁰ − left·teacher at two times, by mode."""
         both, mixed = self.pair[0, 0], self.pair[0, 1]
@@ -66,23 +89,21 @@ class Modes(NamedTuple):
 
     def spread(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Noiseless E(θ−θ*)(θ'−θ*) (`lem:dmft_ridge_solution`)."""
-        x, keep, keep_ = self.rule.nodes, self.keep(u), self.keep(v)
-        fitted = self.noise / self.delta * (x * shrink(x, self.ridge, u) * shrink(x, self.ridge, v))
+        keep, keep_ = self.keep(u), self.keep(v)
+        fitted = self.noise / self.delta * (self.fitted(u) * shrink(self.rule.nodes, self.ridge, v))
         return self.signal(keep, self.left(keep), keep_, self.left(keep_)).sum(axis=1) + fitted @ self.rule.weights
 
     def test(self, u: np.ndarray) -> np.ndarray:
         """Noiseless test error; with one variance s it is s E(θ−θ*)² and the noise (`eq:dmft_ridge_test0`)."""
         if len(self.variance) == 1:
             return self.variance[0] * self.spread(u, u) + self.noise
-        x, keep = self.rule.nodes, self.keep(u)
-        shrunk = shrink(x, self.ridge, u)
+        x, keep, shrunk = self.rule.nodes, self.keep(u), shrink(self.rule.nodes, self.ridge, u)
         whole = np.ones((len(u), 1))
         if np.isfinite(self.delta):
             keep = keep + np.stack([self._reaction(at) @ self.fresh for at in u]) / self.delta
             whole = whole + (shrunk @ self.fresh)[:, None] / self.delta
         left = self.left(keep, whole)
-        fitted = (x * shrunk**2) @ self.fresh / self.delta
-        return self.signal(keep, left, keep, left) @ x + self.noise * (1 + fitted)
+        return self.signal(keep, left, keep, left) @ x + self.noise * (1 + (x * shrunk**2) @ self.fresh / self.delta)
 
     def _reaction(self, u: float) -> np.ndarray:
         """∫₀ᵘ e^{−(y+λ)(u−s)} e^{−(x+λ)s} ds = (e^{−(x+λ)u} − e^{−(y+λ)u})/(y − x), (x, y)."""
@@ -91,20 +112,30 @@ class Modes(NamedTuple):
         slower = np.exp(-(np.minimum(x[:, None], x) + self.ridge) * u)
         return slower * np.divide(-np.expm1(-gap * u), gap, out=np.full_like(gap, u), where=gap > 0)
 
-    def two_time(self, curve: Curve, pace: np.ndarray, toward: np.ndarray, teacher2: float) -> dict[str, np.ndarray]:
+    def one_time(self, curve: Curve) -> dict[str, np.ndarray]:
+        """Every curve by name, from the training error and the memory of the noise (`eq:dmft_ridge_errors`)."""
+        u, noise = curve.flow_time, curve.memory * self.rule.nodes
+        test = self.test(u) + noise @ self.fresh
+        norm = self.spread(u, u) + noise @ self.rule.weights + 2 * self.toward(u) - self.pair[1, 1].sum()
+        values = {"train_loss": curve.train / 2, "test_loss": test / 2, "train_error": curve.train, "test_error": test}
+        overlap = self.keep(u) @ self.cross[0].T + self.fitted(u) @ self.cross[1].T
+        return values | {"norm": norm[:, None, None]} | ({"overlap": overlap[:, None]} if overlap.size else {})
+
+    def two_time(self, curve: Curve, pace: np.ndarray) -> dict[str, np.ndarray]:
         """`lem:dmft_ridge_solution`: R_θ = K_0, R_ℓ = −K_1/δ, C_θ from C*_θ (`eq:C_theta_ridge_sol`).
 
-        Retarded kernels vanish for t < t'. `pace`: the schedule s(t). `toward`: E[θ · teacher], `teacher2` its square.
+        Retarded kernels vanish for t < t'. `pace`: the schedule s(t).
         """
-        x, w, u = self.rule.nodes, self.rule.weights, curve.flow_time
+        w, u, noise = self.rule.weights, curve.flow_time, curve.memory * self.rule.nodes
+        toward = self.toward(u)
         count = len(u)
         correlation, response, ell = np.empty((count, count)), np.zeros((count, count)), np.zeros((count, count))
         for i in range(count):
             past = slice(0, i + 1)
             decay = self.keep(u[i] - u[past])
             response[i, past] = decay @ w
-            ell[i, past] = -pace[i] * pace[past] * (decay @ (w * x)) / self.delta
-            star = self.spread(np.full(i + 1, u[i]), u[past]) + (decay * curve.memory[past]) @ (w * x)
-            correlation[i, past] = correlation[past, i] = star + toward[i] + toward[past] - teacher2
-        kernels = {"C_theta": correlation, "R_theta": response, "R_ell": ell, "Gamma": pace}
+            ell[i, past] = -pace[i] * pace[past] * (decay @ (w * self.rule.nodes)) / self.delta
+            star = self.spread(np.full(i + 1, u[i]), u[past]) + (decay * noise[past]) @ w
+            correlation[i, past] = correlation[past, i] = star + toward[i] + toward[past]
+        kernels = {"C_theta": correlation - self.pair[1, 1].sum(), "R_theta": response, "R_ell": ell, "Gamma": pace}
         return {name: value[..., None, None] for name, value in kernels.items()}

@@ -8,33 +8,27 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..errors import reject
-from ..measure.averages import PER_REPLICA, Nodes, force_moments, pull_of
+from ..measure.averages import PER_REPLICA, Nodes, pull_of
 from ..problem import Problem, fields
+from ..problem.jumps import force_jumps
 from ..problem.shift import place
 from ..progress import Progress
 from .stability import BOUND
 
-MOST_STEPS = 50_000
-"""Steps of the moment equations that still take minutes."""
-LOOK_BACK = 32
-"""Steps over which their length is averaged, to tell whether it still grows."""
-
-SMOOTH = 1e-9
-"""Relative tolerance of the equations."""
+MOST_STEPS = 50_000  # of the moment equations that still take minutes
+LOOK_BACK = 32  # steps over which their length is averaged, to tell whether it still grows
+SMOOTH = 1e-9  # relative tolerance of the equations
 KINKED = 0.2
 """The same in units of the weight of one point, where the force jumps: its averages change by that weight whenever a
 point comes past the jump, which no short step resolves, and which is below the error of the average."""
 
 
 class WeightMoments(NamedTuple):
-    """Second moments of the weights in every group, and the intercept: (…, replicas, g, m, ·)."""
+    """C_θ(t,t) and C_θ(t,*) in every group, (…, replicas, g, m, ·), and the intercept β, (…, replicas, m or 0)."""
 
     norm: jax.Array
-    """Q = C_θ(t,t)."""
     overlap: jax.Array
-    """c = C_θ(t,*)."""
     intercept: jax.Array
-    """β, (…, replicas, m) where the student has one, else (…, replicas, 0)."""
 
 
 class MomentPath(NamedTuple):
@@ -44,64 +38,38 @@ class MomentPath(NamedTuple):
     failure: str = ""
 
 
-class Groups(NamedTuple):
-    """Coordinates of equal variance, as the moment equations see them; iid entries are one group."""
-
-    share: np.ndarray
-    variance: np.ndarray
-    teacher: np.ndarray
-    """Second moments of θ*, (g, k, k)."""
-
-    @classmethod
-    def of(cls, problem: Problem) -> "Groups":
-        """The groups of a problem's data, with the teacher that it has in each."""
-        table, m = problem.data.table(), problem.width
-        return cls(table.share, table.variance, table.moments(problem.gram(), m)[:, m:, m:])
-
-    def total(self, moments: jax.Array) -> jax.Array:
-        """Moments of all weights together, from those of the groups, (…, g, m, ·)."""
-        return jnp.einsum("q,...qab->...ab", self.share, moments)
-
-    def fresh(self, moments: jax.Array) -> jax.Array:
-        """Moments of a fresh sample's pre-activations, from those of the groups."""
-        return jnp.einsum("q,...qab->...ab", self.share * self.variance, moments)
+def over(weights: np.ndarray, moments: jax.Array) -> jax.Array:
+    """Moments from those of the groups, (…, g, m, ·): of all weights by their shares, of fresh samples by p_q s_q."""
+    return jnp.einsum("q,...qab->...ab", weights, moments)
 
 
 @jax.jit
 def _velocity(
-    problem: Problem, groups: Groups, tau: float, nodes: Nodes, t: float, state: WeightMoments
+    problem: Problem, groups: tuple[np.ndarray, ...], tau: float, nodes: Nodes, t: float, state: WeightMoments
 ) -> WeightMoments:
     """d/dt of Q, c and β by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ, (replicas, g, m, ·).
 
     θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ; both come from averages of ℓ alone (`pull_of`), so that no
-    derivative is needed. The means of classes pull along θ*, without s_q.
+    derivative is needed. The means of classes pull along θ*, without s_q. groups: p, s, and E θ*θ*ᵀ, (g, k, k).
     """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
-    s = groups.variance[:, None, None]
+    share, variance, teacher = groups
+    s = variance[:, None, None]
 
     def one(nodes: Nodes, own: WeightMoments) -> WeightMoments:
         Q, c = own.norm, own.overlap
-        w, w_star = groups.fresh(Q), groups.fresh(c)
-        at = place(problem, groups.total(c), own.intercept)
-        moments = force_moments(problem, nodes, t, w, w_star, at)
-        square, pushed = moments.square, moments.push
-        gamma, both, along = pull_of(nodes, w, w_star, moments)
+        w, w_star = over(share * variance, Q), over(share * variance, c)
+        at = place(problem, over(share, c), own.intercept)
+        gamma, both, along, square, pushed = pull_of(problem, nodes, t, w, w_star, at)
         turned = jnp.swapaxes(c, 1, 2)
         pull = stiffness @ Q + s * (both @ turned + gamma @ (Q - along @ turned))
-        toward = stiffness @ c + s * (both @ groups.teacher + gamma @ (c - along @ groups.teacher))
+        toward = stiffness @ c + s * (both @ teacher + gamma @ (c - along @ teacher))
         if pushed.means is not None:
-            pull, toward = pull + pushed.means @ turned, toward + pushed.means @ groups.teacher
-        noise = tau * s * square
-        return WeightMoments(-pull - jnp.swapaxes(pull, 1, 2) + noise, -toward, pushed.rise(own.intercept))
+            pull, toward = pull + pushed.means @ turned, toward + pushed.means @ teacher
+        grown = -pull - jnp.swapaxes(pull, 1, 2) + tau * s * square
+        return WeightMoments(grown, -toward, pushed.rise(own.intercept))
 
     return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
-
-
-def _start(problem: Problem, replicas: int) -> list[np.ndarray]:
-    """Q, c and β at t = 0, as `WeightMoments` has them."""
-    m, gram = problem.width, problem.data.table().moments(problem.gram(), problem.width)
-    level, repeat = np.zeros((replicas, m if problem.bias else 0)), (replicas, 1, 1, 1)
-    return [np.tile(gram[:, :m, :m], repeat), np.tile(gram[:, :m, m:], repeat), level]
 
 
 @jax.jit
@@ -112,22 +80,15 @@ def _scale(problem: Problem, nodes: Nodes) -> jax.Array:
 
 
 def march_moments(
-    problem: Problem,
-    algorithm: Algorithm,
-    nodes: Nodes,
-    t: np.ndarray,
-    replicas: int,
-    knots: np.ndarray,
-    kinked: bool,
-    bar: Progress,
+    problem: Problem, algorithm: Algorithm, nodes: Nodes, t: np.ndarray, knots: np.ndarray, bar: Progress
 ) -> MomentPath:
-    """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together, at the times reached.
-
-    kinked: the force jumps, and its averages with it.
-    """
+    """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together, at the times reached."""
     from scipy.integrate import DOP853
 
-    first, groups = _start(problem, replicas), Groups.of(problem)
+    table, m, replicas = problem.data.table(), problem.width, len(nodes.z)
+    gram = table.moments(problem.gram(), m)
+    groups, start = (table.share, table.variance, gram[:, m:, m:]), np.tile(gram[:, :m], (replicas, 1, 1, 1))
+    first = [start[..., :m], start[..., m:], np.zeros((replicas, m if problem.bias else 0))]
     cuts = np.cumsum([part.size for part in first])
 
     def parts(state: np.ndarray) -> WeightMoments:
@@ -136,26 +97,25 @@ def march_moments(
         return WeightMoments(*(jnp.asarray(part.reshape(*state.shape[:-1], *like.shape)) for part, like in split))
 
     def velocity(s: float, state: np.ndarray) -> np.ndarray:
-        found = _velocity(problem, groups, float(algorithm.temperature_at(s)), nodes, s, parts(state))
+        # a plain number, as the first time is one: another type would compile again
+        found = _velocity(problem, groups, float(algorithm.temperature_at(s)), nodes, float(s), parts(state))
         return np.concatenate([np.asarray(part).ravel() for part in found])
 
     start = np.concatenate([part.ravel() for part in first])
     stops = np.append(knots[knots < t[-1]], t[-1])
-    states, failure = [start for at in t if at <= 0], ""
+    states, failure, lengths = [start for at in t if at <= 0], "", []
+    rtol, atol = SMOOTH, 1e-3 * SMOOTH
+    if force_jumps(problem, float(t[-1])):
+        rtol = KINKED / nodes.z.shape[1]
+        atol = rtol * float(_scale(problem, nodes))
     with np.errstate(over="ignore", invalid="ignore"):
-        rtol, atol = SMOOTH, 1e-3 * SMOOTH
-        if kinked:
-            rtol = KINKED / nodes.z.shape[1]
-            atol = rtol * float(_scale(problem, nodes))
         solver = DOP853(velocity, 0.0, start, t[-1], rtol=rtol, atol=atol)
-        lengths: list[float] = []
         while solver.status == "running":
             # no step beyond the next change of the schedule: what lies behind it is not felt from here
             ahead = stops[np.searchsorted(stops, solver.t, side="right")]
             solver.max_step = max(ahead - solver.t, 16 * np.spacing(solver.t))
             failure = solver.step() or ""
-            size = np.max(np.abs(solver.y[: cuts[0]]))
-            if failure or not size < BOUND:
+            if failure or not np.max(np.abs(solver.y[: cuts[0]])) < BOUND:
                 break
             assert solver.t_old is not None
             bar.phase("")
@@ -165,8 +125,7 @@ def march_moments(
             states += [inner(at) for at in t[len(states) : reached]]
             lengths.append(solver.t - solver.t_old)
             _refuse_endless(lengths, solver.t, t[-1])
-    out = np.array(states).reshape(len(states), len(start))
-    return MomentPath(parts(out), failure)
+    return MomentPath(parts(np.array(states).reshape(len(states), len(start))), failure)
 
 
 def _refuse_endless(lengths: list[float], now: float, last: float) -> None:

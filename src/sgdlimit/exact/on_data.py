@@ -19,12 +19,11 @@ from ..results import Solution
 from ..results.provenance import provenance
 from . import volterra
 from .flow import shrink
-from .least_squares import labelled, temperature_of
-from .spectrum import stable_temperature_of_rows, stable_temperature_on
-from .stability import ridge_of, verdict
+from .labels import labelled
+from .least_squares import temperature_of
+from .stability import ridge_of, stable_temperature_of_rows, stable_temperature_on, verdict
 
-UNMIXED = 0.1
-"""Share of the noise's feedback τ/τ_max that taking all residuals alike may miss."""
+UNMIXED = 0.1  # share of the noise's feedback τ/τ_max that taking all residuals alike may miss
 
 
 def _noise_of(algorithm: Algorithm | float | None, temperature: float | None) -> Algorithm:
@@ -115,23 +114,17 @@ def least_squares_on_data(
     if limit is not None and status == "complete" and tau / limit - tau / mixed > UNMIXED:
         status, message = "unreliable", _unmixed(data.X, tau, limit)
         warnings.warn(message, DivergenceWarning if tau >= limit else RuntimeWarning, stacklevel=2)
-    about = provenance(
-        "least squares on data (homogenised SGD)",
-        None,
-        algorithm,
-        options={"samples": n, "dim": d, "ridge": lam, "t_max": float(t[-1])},
-        status=status,
-        message=message,
-        diagnostics={"stable_temperature": limit, "stable_temperature_if_mixed": mixed},
-    )
+    options = {"samples": n, "dim": d, "ridge": lam, "t_max": float(t[-1])}
+    limits = {"stable_temperature": limit, "stable_temperature_if_mixed": mixed}
+    about = provenance("least squares on data (homogenised SGD)", None, algorithm, options=options, status=status,
+                       message=message, diagnostics=limits)  # fmt: skip
     return Solution(*labelled(values, t[:keep]), about)
 
 
 def _wrong_signs(theta: np.ndarray, noise: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
     """P(sign of a Gaussian prediction is not y), averaged over rows; a half where the prediction is zero."""
     mean, spread = theta @ rows.T * np.sign(y), np.sqrt(np.clip(noise, 0.0, None) @ rows.T**2)
-    certain = 0.5 * (1 - np.sign(mean))
-    wrong = np.where(spread > 0, ndtr(-mean / np.where(spread > 0, spread, 1.0)), certain)
+    wrong = np.where(spread > 0, ndtr(-mean / np.where(spread > 0, spread, 1.0)), 0.5 * (1 - np.sign(mean)))
     return np.mean(wrong, axis=1)
 
 

@@ -22,27 +22,21 @@ from ..errors import DivergenceWarning, UnreliableWarning, real, reject, seed_nu
 from ..measure.averages import Nodes, make_nodes, observe
 from ..measure.pace import heat_of, knots_of, moving_of
 from ..problem import Problem, fields, observables
-from ..problem.jumps import force_jumps
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
 from ..problem.shift import place
 from ..progress import Progress
-from ..results import Solution, Variable, statistics
+from ..results import Solution
 from ..results import metrics as own
 from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
-from ..results.variables import dims, ordered
-from .moments import Groups, WeightMoments, march_moments
+from .labels import labelled
+from .moments import WeightMoments, march_moments, over
 from .particles import march_particles
-from .stability import BOUND, divergence_words, largest_stable
+from .stability import BOUND, ending, largest_stable
 
-FEWEST = 256
-"""Points of an average of one replica at least, as in `solve`."""
-TOLERANCE = 1e-2
-"""What makes up less than a tenth of this need not be seen among the points."""
-COPIES = 3.0
-"""Of every array of points that are held at once, on the way from one to the next."""
-
-
+FEWEST = 256  # points of an average of one replica, as in `solve`
+TOLERANCE = 1e-2  # what makes up less than a tenth of this need not be seen among the points
+COPIES = 3.0  # of every array of points that are held at once, on the way from one to the next
 _FINITE = "sl.solve with a large sample_ratio"
 _REMEDIES = DOUBLE | words("snapshots weight_metrics", f"it has moments, no draws; take sl.simulate, or {_FINITE}")
 _REMEDIES |= words("kernels", f"it follows one time; take {_FINITE}")
@@ -94,49 +88,39 @@ def online(
     _check_rare(problem, rare, heavy, each, replicas)
     knots = knots_of([*moving_of(problem), *heat_of(algorithm)], float(t[-1]))
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
-        weight_key, path_key = jax.random.split(jax.random.key(seed))
         nodes = make_nodes(problem, each, replicas, seed)
         linear = fields.linear_drift(problem, float(t[-1]), knots)
         bar.phase("compiling")
         if linear:
-            kinked = force_jumps(problem, float(t[-1]))
-            paths = [march_moments(problem, algorithm, nodes, t, replicas, knots, kinked, bar)]
+            paths = [march_moments(problem, algorithm, nodes, t, knots, bar)]
         else:
-            paths = march_particles(
-                problem, algorithm, nodes, t, replicas, particles, dt, knots, weight_key, path_key, bar
-            )
+            paths = march_particles(problem, algorithm, nodes, t, knots, particles, dt, seed, bar)
         observed = [_found(problem, nodes, path.at, extra) for path in paths]
     (found, *coarser), reached = observed, len(paths[0].at.norm)
-    remedy = "" if linear else f"; where the penalty is stiff, a dt below {dt:g} mends it"
-    status, message = _ending(problem, algorithm, t, reached, paths[0].failure, remedy)
+    tau, limit = float(algorithm.noise_temperature), largest_stable(problem, math.inf, algorithm=algorithm)
+    when = ""
+    if reached < len(t):
+        remedy = "" if linear else f"; where the penalty is stiff, a dt below {dt:g} mends it"
+        cause, before = paths[0].failure or f"θᵀθ/d beyond {BOUND:g}", t[reached - 1] if reached else 0.0
+        when = f"t between {before:.4g} and {t[reached]:.4g} ({cause}{remedy})"
+    status, message = ending(tau, limit, when)
     if status == "diverged":
         warnings.warn(message, DivergenceWarning, stacklevel=3)
     elif (known := len(paths[-1].at.norm)) < reached:
         unknown = f"steps twice as large diverge before t = {t[known]:.4g}: the error of dt = {dt:g} is not known"
         status, message = "unreliable", f"{unknown}; take a smaller dt"
         warnings.warn(message, UnreliableWarning, stacklevel=3)
-    coords = {"time": t[:reached], "student": np.arange(problem.width), "student_": np.arange(problem.width)}
-    if problem.k:
-        coords["teacher"] = np.arange(problem.k)
-    variables: dict[str, Variable] = {}
-    for name in ordered(found):
-        steps = [_step_error(found[name], other[name], 2 if problem.penalty.smooth else 1) for other in coarser]
-        step_error = steps[0] if steps else None
-        estimate = Estimate(*over_replicas(found[name]), step_error=step_error, replicas=found[name])
-        variables |= statistics.variables(name, dims(name), estimate)
+    order = 2 if problem.penalty.smooth else 1
+    estimates = {name: Estimate(*over_replicas(value), replicas=value) for name, value in found.items()}
+    for other in coarser:  # of which nothing is known where steps twice as large reach no time
+        errors = {name: _step_error(value, other.get(name, value[:, :0]), order) for name, value in found.items()}
+        estimates = {name: value._replace(step_error=errors[name]) for name, value in estimates.items()}
     options = {"t_max": float(t[-1]), "samples": each * replicas, "replicas": replicas}
     if not linear:
         options |= {"particles": particles, "dt": dt}
-    about = provenance(
-        "online limit (moment equations)" if linear else "online limit (particles)",
-        problem,
-        algorithm,
-        seed=seed,
-        options=options,
-        status=status,
-        message=message,
-    )
-    return Solution(variables, coords, about)
+    method = f"online limit ({'moment equations' if linear else 'particles'})"
+    about = provenance(method, problem, algorithm, seed=seed, options=options, status=status, message=message)
+    return Solution(*labelled(estimates, t[:reached]), about)
 
 
 def _check_rare(problem: Problem, rare: Rare, heavy: tuple[str, ...], each: int, replicas: int) -> None:
@@ -154,17 +138,16 @@ def _check_memory(problem: Problem, each: int, replicas: int, particles: int) ->
     products = m + k + 2 + m * (2 * m + k)
     monomials = (m + k + 2) * (m + k + 3) // 2  # of one replica, while its weights are made
     carried = 0 if problem.penalty.quadratic else replicas * particles * (2 * m + k)
-    parts = {"samples": each * (replicas * products + monomials), "particles": carried}
-    for name, numbers in parts.items():
+    points = each * (replicas * products + monomials)
+    for name, given, numbers in (("samples", each * replicas, points), ("particles", particles, carried)):
         if why := lack(COPIES * 8.0 * numbers):
-            given = {"samples": each * replicas, "particles": particles}[name]
             raise reject(name, given, f"{why}; take fewer {name}, or fewer replicas")
 
 
 def _found(problem: Problem, nodes: Nodes, at: WeightMoments, metrics: own.Named) -> dict[str, np.ndarray]:
     """Every variable, (replicas, times, …)."""
-    groups = Groups.of(problem)
-    fresh, (norm, overlap) = (tuple(map(part, (at.norm, at.overlap))) for part in (groups.fresh, groups.total))
+    share, s = problem.data.table()[:2]
+    fresh, (norm, overlap) = ([over(part, of) for of in (at.norm, at.overlap)] for part in (share * s, share))
     observed = observe(problem, nodes, *fresh, metrics=metrics, at=place(problem, overlap, at.intercept))
     found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
     found |= {"norm": norm} | ({"overlap": overlap} if problem.k else {})
@@ -187,18 +170,3 @@ def _step_error(fine: np.ndarray, coarse: np.ndarray, order: int) -> np.ndarray:
         return error
     padded = np.pad(error, [(1, 1)] + [(0, 0)] * (error.ndim - 1), mode="edge")
     return np.max([padded[:-2], padded[1:-1], padded[2:]], axis=0)
-
-
-def _ending(
-    problem: Problem, algorithm: Algorithm, t: np.ndarray, reached: int, failure: str, remedy: str
-) -> tuple[str, str]:
-    """Status and message: whether all times were reached, and whether theory says that it grows for ever."""
-    tau = float(algorithm.noise_temperature)
-    limit = largest_stable(problem, math.inf, algorithm=algorithm)
-    if reached < len(t):
-        before = t[reached - 1] if reached else 0.0
-        cause = (failure or f"θᵀθ/d beyond {BOUND:g}") + remedy
-        return "diverged", divergence_words(tau, limit, f"t between {before:.4g} and {t[reached]:.4g} ({cause})")
-    if limit is not None and tau >= limit:
-        return "diverged", f"diverged: it grows without bound, τ = {tau:g}; the largest stable temperature is {limit:g}"
-    return "complete", ""

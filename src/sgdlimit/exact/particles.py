@@ -11,7 +11,7 @@ import numpy as np
 from .._linalg import match, root
 from ..algorithms import Algorithm
 from ..errors import reject
-from ..measure.averages import PER_REPLICA, Array, Nodes, force_moments, pull_of
+from ..measure.averages import PER_REPLICA, Array, Nodes, pull_of
 from ..measure.pace import moving_of
 from ..problem import Problem, fields
 from ..problem.schedules import factors
@@ -20,30 +20,11 @@ from ..progress import Progress
 from .moments import MomentPath, WeightMoments
 from .stability import BOUND
 
-MOST_STEPS = 10**6
-"""Steps that still take minutes."""
-FEWEST = 64
-"""Particles of a group at least."""
-AT_ONCE = 64
-"""Steps of one compiled call: Ctrl-C waits no longer."""
-
-
-class Coordinates(NamedTuple):
-    """What each particle stands for, all (particles, 1)."""
-
-    variance: np.ndarray
-    """s of its group."""
-    share: np.ndarray
-    """p over the particles of its group."""
-
-
-class Replica(NamedTuple):
-    """What a step reads and changes."""
-
-    theta: jax.Array
-    """(particles, m)."""
-    level: jax.Array
-    """β, (m,), or (0,) without intercept."""
+MOST_STEPS = 10**6  # that still take minutes
+FEWEST = 64  # particles of a group at least
+AT_ONCE = 64  # steps of one compiled call: Ctrl-C waits no longer
+State = tuple[jax.Array, jax.Array]
+"""θ of all particles, (particles, m), and β, (m,), or (0,) without intercept."""
 
 
 class Span(NamedTuple):
@@ -60,41 +41,42 @@ class Span(NamedTuple):
 
 
 @jax.jit
-@partial(jax.vmap, in_axes=(None, None, None, PER_REPLICA, 0, 0, 0, None))
+@partial(jax.vmap, in_axes=(None, None, None, None, PER_REPLICA, 0, 0, 0, None))
 def _advance(
     problem: Problem,
     algorithm: Algorithm,
-    coordinates: Coordinates,
+    variance: jax.Array,
+    share: jax.Array,
     nodes: Nodes,
     theta_star: jax.Array,
     key: jax.Array,
-    start: Replica,
+    start: State,
     span: Span,
-) -> Replica:
+) -> State:
     """Stochastic Heun steps of every replica; the noise is free of θ, so weak order two where h is smooth.
 
-    A penalty with a proximal step acts before and after, by halves (Strang).
+    A penalty with a proximal step acts before and after, by halves (Strang). variance, share: s of a particle's group,
+    and p over the particles of the group, (particles, 1).
     """
-    variance, share = coordinates
     splits, h = problem.penalty.prox is not None, span.h
 
     def drift(s: jax.Array, x: jax.Array, level: jax.Array) -> tuple[Array, Array, Array]:
         """−(h + s(Γθ + Γ*θ*) + …), h but for a penalty with its own proximal step; τ(t) C_ℓ and dβ/dt."""
         Q, c = (x.T @ (share * variance * y) for y in (x, theta_star))
-        moments = force_moments(problem, nodes, s, Q, c, place(problem, x.T @ (share * theta_star), level))
-        gamma, both, along = pull_of(nodes, Q, c, moments)
+        at = place(problem, x.T @ (share * theta_star), level)
+        gamma, both, along, square, push = pull_of(problem, nodes, s, Q, c, at)
         pull = variance * ((x - theta_star @ along.T) @ gamma.T + theta_star @ both.T)
         if not splits:
             pull = pull + jax.vmap(lambda v: fields.drift(problem, s, v))(x)
-        if moments.push.means is not None:
-            pull = pull + theta_star @ moments.push.means.T
-        return -pull, algorithm.temperature_at(s) * moments.square, moments.push.rise(level)
+        if push.means is not None:
+            pull = pull + theta_star @ push.means.T
+        return -pull, algorithm.temperature_at(s) * square, push.rise(level)
 
     def penalised(s: jax.Array, x: jax.Array) -> jax.Array:
         """The penalty alone over half a step; for |θ| its proximal step is its flow."""
         return jax.vmap(lambda v: fields.prox(problem, s, h / 2, v))(x) if splits else x
 
-    def step(i: jax.Array, carry: Replica) -> Replica:
+    def step(i: jax.Array, carry: State) -> State:
         (x, level), s = carry, span.t + i * h
 
         def add(j: jax.Array, total: jax.Array) -> jax.Array:
@@ -107,72 +89,59 @@ def _advance(
         guess = x + h * slope + normal @ root(square)
         slope_, square_, rise_ = drift(s + h, guess, level + h * rise)
         x = x + h / 2 * (slope + slope_) + normal @ root((square + square_) / 2)
-        return Replica(penalised(s + h, x), level + h / 2 * (rise + rise_))
+        return penalised(s + h, x), level + h / 2 * (rise + rise_)
 
     return jax.lax.fori_loop(0, span.steps, step, start)
 
 
 def march_particles(
-    problem: Problem,
-    algorithm: Algorithm,
-    nodes: Nodes,
-    t: np.ndarray,
-    replicas: int,
-    particles: int,
-    dt: float,
-    knots: np.ndarray,
-    weight_key: jax.Array,
-    path_key: jax.Array,
-    bar: Progress,
-) -> list[MomentPath]:
+    problem: Problem, algorithm: Algorithm, nodes: Nodes, t: np.ndarray, knots: np.ndarray, particles: int, dt: float,
+    seed: int, bar: Progress,
+) -> list[MomentPath]:  # fmt: skip
     """C_θ(t,t), C_θ(t,*) and β of every replica at the times reached before the norm passes BOUND.
 
     Twice: with steps of at most dt, and with steps twice as large and the same noise. There are `particles` in all, as
     many in each group of coordinates.
     """
-    m, gram, table = problem.width, jnp.asarray(problem.gram()), problem.data.table()
+    m, gram, table, replicas = problem.width, jnp.asarray(problem.gram()), problem.data.table(), len(nodes.z)
     cuts, pairs = _grid(problem, t, dt / max(1.0, float(table.variance.max())), knots)
     groups = len(table.share)
     each = max(particles // groups, FEWEST)
-    coordinates = Coordinates(*(np.repeat(part, each)[:, None] for part in (table.variance, table.share / each)))
+    coordinates = [np.repeat(part, each)[:, None] for part in (table.variance, table.share / each)]
 
     def draw(key: jax.Array) -> jax.Array:
         """(θ⁰, θ*) of all particles, with exact second moments in every group."""
         own = [match(jnp.asarray(problem.spread_weights(one, each)), gram) for one in jax.random.split(key, groups)]
         return jnp.concatenate([one.at[:, m:].multiply(by) for one, by in zip(own, table.factor, strict=True)])
 
-    both = jnp.stack([draw(key) for key in jax.random.split(weight_key, replicas)])
-    theta_star, path_keys = both[..., m:], jax.random.split(path_key, replicas)
+    weight_keys, path_keys = (jax.random.split(key, replicas) for key in jax.random.split(jax.random.key(seed)))
+    both = jnp.stack([draw(key) for key in weight_keys])
+    theta_star = both[..., m:]
 
-    def moments(x: jax.Array, y: jax.Array) -> jax.Array:
-        x, y = (part.reshape(replicas, groups, each, -1) for part in (x, y))
-        return jnp.einsum("...na,...nb->...ab", x, y) / each
-
-    def seen(state: Replica) -> WeightMoments:
-        return WeightMoments(moments(state.theta, state.theta), moments(state.theta, theta_star), state.level)
+    def seen(theta: jax.Array, level: jax.Array) -> WeightMoments:
+        x, y = (part.reshape(replicas, groups, each, -1) for part in (theta, theta_star))
+        norm, overlap = (jnp.einsum("...na,...nb->...ab", x, other) / each for other in (x, y))
+        return WeightMoments(norm, overlap, level)
 
     def path(stride: int) -> MomentPath:
-        state = Replica(both[..., :m], jnp.zeros((replicas, m if problem.bias else 0)))
-        first, found = 0, []
-        for i, at in enumerate(cuts):
-            if i:
-                steps = 2 * pairs[i - 1] // stride
-                h = (at - cuts[i - 1]) / steps
-                for done in range(0, steps, AT_ONCE):
-                    some = min(AT_ONCE, steps - done)
-                    span = Span(cuts[i - 1] + done * h, h, first + done * stride, some, stride)
-                    state = _advance(problem, algorithm, coordinates, nodes, theta_star, path_keys, state, span)
-                    state.theta.block_until_ready()
-                    bar.phase("")
-                    bar.advance(some * h / t[-1] / 1.5 / stride)
-                first += steps * stride
-            now = seen(state)
+        state: State = both[..., :m], jnp.zeros((replicas, m if problem.bias else 0))
+        found, first = [seen(*state)] if t[0] == 0 else [], 0
+        for begin, end, pair in zip(cuts[:-1], cuts[1:], pairs, strict=True):
+            steps = 2 * pair // stride
+            h = (end - begin) / steps
+            for done in range(0, steps, AT_ONCE):
+                span = Span(begin + done * h, h, first + done * stride, min(AT_ONCE, steps - done), stride)
+                state = _advance(problem, algorithm, *coordinates, nodes, theta_star, path_keys, state, span)
+                state[0].block_until_ready()
+                bar.phase("")
+                bar.advance(span.steps * h / t[-1] / 1.5 / stride)
+            first += steps * stride
+            now = seen(*state)
             if not bool(jnp.all(jnp.isfinite(now.norm)) & (jnp.max(now.norm) < BOUND)):
                 break
-            if at in t:
-                found.append(now)
-        none = WeightMoments(*(jnp.zeros((0, *part.shape)) for part in seen(state)))
-        return MomentPath(jax.tree.map(lambda *parts: jnp.stack(parts), *found) if found else none)
+            found += [now] if end in t else []
+        none = [part[None][:0] for part in seen(*state)]
+        return MomentPath(jax.tree.map(lambda *parts: jnp.stack(parts), *found) if found else WeightMoments(*none))
 
     return [path(1), path(2)]
 

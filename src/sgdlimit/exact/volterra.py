@@ -7,61 +7,47 @@ nothing else forbids it, so that long times cost little.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import reject
+from ..errors import InputError, reject
 from ..measure.pace import Pace
 
-POINTS = 12
-"""Gauss points of a panel."""
-REACH = 4.0
-"""Largest rate × panel length: interpolating e^{−4x} on [0,1] at 12 points errs by about 1e-12."""
-
-GROWTH = 0.1
-"""Longest panel at late times, relative to the time itself."""
-MOST_PANELS = 200_000
-"""Panels up to the last time that still take minutes."""
-RESOLVED = 1e12
-"""Largest rate × time: memories of length 1/rate are still told apart by double precision."""
-BUDGET = 20_000
-"""Largest number of bisections between two recorded times under a schedule."""
-
-
+POINTS = 12  # Gauss points of a panel
+REACH = 4.0  # largest rate × panel length: interpolating e^{−4x} on [0,1] at 12 points errs by about 1e-12
+GROWTH = 0.1  # longest panel at late times, relative to the time itself
+MOST_PANELS = 200_000  # panels up to the last time that still take minutes
+RESOLVED = 1e12  # largest rate × time: memories of length 1/rate are still told apart by double precision
+BUDGET = 20_000  # largest number of panels between two recorded times that a schedule asks for
 STEADY = Pace()
 
 
 class Curve(NamedTuple):
-    """The solution at the requested times."""
+    """The solution at the requested times, y_q(t) = ∫₀ᵗ e^{−a_q(u(t)−u(s))} τ(s) train(s) ds, (times, Q), and u(t)."""
 
     train: np.ndarray
     memory: np.ndarray
-    """y_q(t) = ∫₀ᵗ e^{−a_q(u(t)−u(s))} τ(s) train(s) ds, shape (times, Q)."""
     flow_time: np.ndarray
-    """u(t)."""
 
 
 class _Panel(NamedTuple):
-    """Gauss points of [0, 1], the Lagrange basis on them, and graded rules for kernels that decay within a panel."""
+    """Gauss points of [0, 1], the Lagrange basis on them, and graded rules for kernels that decay within a panel.
+
+    The graded rule has points ξ_g and weights `rule`. Of the basis there are values (`at`) and integrals from 0: at the
+    nodes c_i, at ξ_g and, `inner`, at c_i ξ_g, the graded points of [0, c_i]: (P, P), (G, P), (P, G, P).
+    """
 
     nodes: np.ndarray
     weights: np.ndarray
     integral_nodes: np.ndarray
-    """∫₀^{c_i} of the basis, (P, P)."""
     rule: np.ndarray
-    """Weights of the graded rule on [0, 1], (G,)."""
     at_rule: np.ndarray
-    """Basis on the graded points, (G, P)."""
     integral_rule: np.ndarray
-    """∫₀^{ξ_g} of the basis, (G, P)."""
     at_inner: np.ndarray
-    """Basis on c_i ξ_g, the graded points of [0, c_i], (P, G, P)."""
     integral_inner: np.ndarray
-    """∫₀^{c_i ξ_g} of the basis, (P, G, P)."""
 
 
 @cache
@@ -87,35 +73,30 @@ def _panel(levels: int = 0) -> _Panel:
     return _Panel(nodes, weights, integral(nodes), rule, basis(points), integral(points), basis(inner), integral(inner))
 
 
-def _cuts(start: float, end: float, pace: Pace) -> list[float]:
+def _cuts(start: float, end: float, pace: Pace) -> np.ndarray:
     """Ends of panels on which ∫s and ∫s²τ(t)/τ are resolved: bisect until the halves agree with the whole.
 
     A jump of s or τ is isolated in a panel of relative length 2⁻⁴⁰.
     """
     panel = _panel()
-    left_over = BUDGET
 
-    def integrals(a: float, b: float) -> np.ndarray:
-        at = a + (b - a) * panel.nodes
-        values = pace.at(at)
-        return (b - a) * np.array([panel.weights @ values, panel.weights @ (values**2 * pace.heat(at))])
+    def integrals(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        at = a[:, None] + (b - a)[:, None] * panel.nodes
+        values = pace.speed(at)
+        return (b - a) * np.array([values @ panel.weights, (values**2 * pace.heat(at)) @ panel.weights])
 
-    def refine(a: float, b: float, whole: np.ndarray, level: int) -> list[float]:
-        nonlocal left_over
-        left_over -= 1
-        middle = (a + b) / 2
-        left, right = integrals(a, middle), integrals(middle, b)
-        resolved = np.all(np.abs(left + right - whole) <= 1e-12 * (end - start) + 1e-11 * np.abs(whole))
-        if resolved or level == 0:
-            return [b]
-        if left_over < 0:
+    edges = np.union1d(np.linspace(start, end, 17), pace.knots[(pace.knots > start) & (pace.knots < end)])
+    for _ in range(36):
+        if len(edges) > BUDGET:
             where = f"one that is rough everywhere between t = {start:.4g} and {end:.4g}"
             raise reject("schedule", where, "no panels resolve it; smooth it, or lower t_max")
-        return refine(a, middle, left, level - 1) + refine(middle, b, right, level - 1)
-
-    inside = pace.knots[(pace.knots > start) & (pace.knots < end)]
-    edges = np.union1d(np.linspace(start, end, 17), inside)
-    return [c for a, b in pairwise(edges) for c in refine(a, b, integrals(a, b), 36)]
+        a, b, middle = edges[:-1], edges[1:], (edges[:-1] + edges[1:]) / 2
+        whole, halves = integrals(a, b), integrals(a, middle) + integrals(middle, b)
+        rough = np.any(np.abs(halves - whole) > 1e-12 * (end - start) + 1e-11 * np.abs(whole), axis=0)
+        if not np.any(rough):
+            break
+        edges = np.union1d(edges, middle[rough])
+    return edges[1:]
 
 
 @np.errstate(over="ignore", invalid="ignore")  # growth beyond the largest float is reported by the caller
@@ -133,31 +114,41 @@ def solve(
     `source` takes flow times u. The noise of a step scaled by s carries s²; both, and τ, change as `pace` says.
     `advanced` is told the share of recorded times that is done.
     """
-    panel = _panel()
+    panel, last, top = _panel(), float(times[-1]), float(rates.max())
     train, memory, flow = np.empty(len(times)), np.empty((len(times), len(rates))), np.empty(len(times))
     now, u, y = 0.0, 0.0, np.zeros(len(rates))
-    top = float(rates.max())
-    settled = pace.speed is None and temperature * float(weights @ (1 / np.maximum(rates, 1e-300))) < 1
+    settled = pace.steady and temperature * float(weights @ (1 / np.maximum(rates, 1e-300))) < 1
 
     def fastest(at: np.ndarray) -> np.ndarray:
         """Decay, and above the stable temperature growth: both are resolved."""
-        fast = np.abs(pace.at(at))
+        fast = np.abs(pace.speed(at))
         return np.maximum(top * fast, temperature * pace.heat(at) * fast**2 * weights.sum())
 
-    def refuse(panels: float, rate: float) -> None:
-        if panels > MOST_PANELS:
-            count = f"{panels:.2g} steps at rates up to {rate:.3g} of data, penalty and schedule"
-            raise reject("t_max", f"{times[-1]:.4g}", f"that is {count}; lower t_max or the penalty")
+    def refuse(words: str) -> InputError:
+        return reject("t_max", f"{last:.4g}", f"{words}; lower t_max or the penalty")
 
-    if not settled and times[-1] > 0:
-        along = np.union1d(np.linspace(0.0, times[-1], 1025), pace.knots[pace.knots < times[-1]])
+    if not settled and last > 0:
+        along = np.union1d(np.linspace(0.0, last, 1025), pace.knots[pace.knots < last])
         here = fastest(along)
-        refuse(float(np.minimum(here[1:], here[:-1]) @ np.diff(along)) / REACH, float(here.max()))
-    done = 0.0
+        count = float(np.minimum(here[1:], here[:-1]) @ np.diff(along)) / REACH
+        if count > MOST_PANELS:
+            raise refuse(f"that is {count:.2g} steps at rates up to {here.max():.3g} of data, penalty and schedule")
 
-    @cache
-    def uniform(length: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        return kernels(length, np.ones(POINTS))
+    def panels(now: float, target: float) -> Iterator[tuple[float, float]]:
+        """Where panels begin, and how long they are."""
+        cuts = np.zeros(0) if target <= now else np.array([target]) if pace.steady else _cuts(now, target, pace)
+        within = np.linspace(np.append(now, cuts[:-1]), cuts, 9)
+        for cut, rate in zip(cuts, np.max(fastest(within), axis=0), strict=True):
+            if not rate * cut <= RESOLVED:
+                latest = RESOLVED / rate
+                raise refuse(f"rates of {rate:.3g} of data, penalty and schedule are resolved up to t = {latest:.3g}")
+            while now < cut:
+                # What is still alive at a late time varies on the scale of that time; the rest follows at once.
+                reach = max(REACH / rate if rate > 0 else math.inf, GROWTH * now if settled else 0.0)
+                count = max(1, math.ceil(min((cut - now) / reach, 1e15) - 1e-9))
+                length = (cut - now) / count
+                yield now, length
+                now = cut if count == 1 else now + length
 
     def kernels(length: float, speed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Forward decay to the nodes, local kernel matrix, local memory matrix, decay over the panel."""
@@ -171,32 +162,22 @@ def solve(
         remember = graded.at_rule.T @ (left * (length * graded.rule)[:, None])
         return np.exp(-np.multiply.outer(advance, rates)) * weights, matrix, remember, np.exp(-end * rates)
 
+    uniform = cache(lambda length: kernels(length, np.ones(POINTS)))
     for i, target in enumerate(times):
-        cuts = [] if target <= now else [target] if pace.speed is None else _cuts(now, target, pace)
-        for cut in cuts:
-            rate = float(np.max(fastest(np.linspace(now, cut, 9))))
-            if not rate * cut <= RESOLVED:
-                why = f"rates of {rate:.3g} of data, penalty and schedule are resolved up to t = {RESOLVED / rate:.3g}"
-                raise reject("t_max", f"{times[-1]:.4g}", f"{why}; lower t_max or the penalty")
-            while now < cut:
-                # What is still alive at a late time varies on the scale of that time; the rest follows at once.
-                reach = max(REACH / rate if rate > 0 else math.inf, GROWTH * now if settled else 0.0)
-                if not settled:
-                    refuse(done + (cut - now) / reach, rate)
-                count = max(1, math.ceil(min((cut - now) / reach, 1e15) - 1e-9))
-                length = (cut - now) / count
-                at = now + length * panel.nodes
-                speed = pace.at(at)
-                decay, matrix, remember, keep = uniform(length) if pace.speed is None else kernels(length, speed)
-                noise = temperature * pace.heat(at) * speed**2
-                past = source(u + length * (panel.integral_nodes @ speed)) + decay @ y
-                values = np.linalg.solve(np.eye(POINTS) - matrix * noise, past)
-                y = keep * y + (noise * values) @ remember
-                u += length * float(panel.weights @ speed)
-                now, done = cut if count == 1 else now + length, done + 1
-                if not np.all(np.isfinite(y)):
-                    train[i:], memory[i:], flow[i:] = np.nan, np.nan, u
-                    return Curve(train, memory, flow)
+        begins, lengths = np.array([*panels(now, target)]).reshape(-1, 2).T
+        at = begins[:, None] + lengths[:, None] * panel.nodes
+        speeds, heats = pace.speed(at), pace.heat(at)
+        for length, speed, heat in zip(lengths, speeds, heats, strict=True):
+            decay, matrix, remember, keep = uniform(length) if pace.steady else kernels(length, speed)
+            noise = temperature * heat * speed**2
+            past = source(u + length * (panel.integral_nodes @ speed)) + decay @ y
+            values = np.linalg.solve(np.eye(POINTS) - matrix * noise, past)
+            y = keep * y + (noise * values) @ remember
+            u += length * float(panel.weights @ speed)
+            if not np.all(np.isfinite(y)):
+                train[i:], memory[i:], flow[i:] = np.nan, np.nan, u
+                return Curve(train, memory, flow)
+        now = max(now, target)
         train[i] = source(np.array([u]))[0] + weights @ y
         memory[i], flow[i] = y, u
         advanced(1 / len(times))

@@ -29,26 +29,21 @@ Tree = TypeVar("Tree")
 
 
 class Nodes(NamedTuple):
-    """Points that averages are taken over, and the fixed second moments of the teacher."""
+    """Points that averages are taken over: (N, m+k) normals, (N,) z and weights that sum to 1, under which the former
+    are standard; of the teacher's second moments E w*w*ᵀ the root, w* = root · normals, and the pseudo-inverse."""
 
     normals: Array
-    """(N, m+k), standard normal under the weights."""
     z: Array
-    """(N,)."""
     weights: Array
-    """(N,), summing to 1."""
     teacher_root: Array
-    """(k, k): w* = root · normals."""
     teacher_inverse: Array
-    """(k, k): pseudo-inverse of E w*w*ᵀ."""
 
     @classmethod
     def of(cls, normals: np.ndarray, z: np.ndarray, teacher: np.ndarray, weights: np.ndarray | None = None) -> "Nodes":
         """Points (replicas, N, m+k) and (replicas, N), of equal weight by default; second moments of the teacher."""
         inverse = np.linalg.pinv(teacher, hermitian=True) if len(teacher) else np.zeros((0, 0))
-        return cls(
-            normals, z, np.full(z.shape, 1 / z.shape[1]) if weights is None else weights, root_of(teacher), inverse
-        )
+        weights = np.full(z.shape, 1 / z.shape[1]) if weights is None else weights
+        return cls(normals, z, weights, root_of(teacher), inverse)
 
     def part(self, span: slice) -> "Nodes":
         """Those of the points that lie within a slice of them."""
@@ -62,8 +57,7 @@ class Nodes(NamedTuple):
 
 PER_REPLICA = Nodes(0, 0, 0, None, None)  # type: ignore[arg-type]
 """Which parts differ between replicas, for vmap."""
-
-
+FEW = 4  # dimensions at most of `evenly`
 BITS = 32
 POLYNOMIALS = ((), (1,), (1, 3), (1, 3, 1))
 """First direction numbers of the dimensions after van der Corput's, by their primitive polynomials x + 1, x² + x + 1,
@@ -105,21 +99,16 @@ def quickly(count: int, size: int, rng: np.random.Generator) -> np.ndarray:
     return (evenly if size <= FEW else sobol)(count, size, rng)
 
 
-FEW = 4
+Spread = Callable[[int, int, np.random.Generator], np.ndarray]
 
 
 def _points(
-    samples: int,
-    size: int,
-    law: EntryLaw,
-    seed: int,
-    key: jax.Array,
-    spread: Callable[[int, int, np.random.Generator], np.ndarray],
+    samples: int, size: int, law: EntryLaw, seed: int, key: jax.Array, spread: Spread
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Even normals, draws of z, and weights near 1/N that make all first and second moments exact."""
     uniform = np.clip(spread(samples, size + 2, np.random.default_rng(seed)), 1e-15, 1 - 1e-15)
     x, z = ndtri(uniform[:, :size]), law.spread_out(uniform[:, size:], key)
-    first, second = np.append(np.zeros(size), 0.0), np.eye(size + 1)
+    first, second = np.zeros(size + 1), np.eye(size + 1)
     first[-1], second[-1, -1] = (moment.item() for moment in law.moments(1))
     both = np.column_stack([x, z])
     pairs = np.triu_indices(size + 1)
@@ -136,8 +125,7 @@ def _points(
 
 def _given_teacher(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> tuple[Array, Array, Array]:
     """w* (N, k), the mean of w given w* (N, m) with what moves its class, and the root of its covariance (m, m)."""
-    m = Q.shape[0]
-    dtype = nodes.normals.dtype
+    m, dtype = Q.shape[0], nodes.normals.dtype
     w_star = nodes.normals[:, m:] @ nodes.teacher_root.T.astype(dtype)
     slope = c @ nodes.teacher_inverse
     known = jnp.asarray(w_star @ slope.T.astype(dtype)).T
@@ -145,15 +133,13 @@ def _given_teacher(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, a
     return w_star, mean, root(Q - slope @ c.T).T.astype(dtype)
 
 
-def _samples(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> tuple[Array, Array]:
-    """w (N, m) and w* (N, k), jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c; then w with what moves its class."""
-    w_star, mean, spread = _given_teacher(problem, nodes, Q, c, at)
-    return mean + nodes.normals[:, : Q.shape[0]] @ spread, w_star
-
-
 def average(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place, fn: Callable[..., Tree]) -> Tree:
-    """E fn(w, w*, z); fn returns a tree of arrays."""
-    values = jax.vmap(fn)(*_samples(problem, nodes, Q, c, at), nodes.z)
+    """E fn(w, w*, z), w and w* jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c, then w with what moves its class.
+
+    fn returns a tree of arrays.
+    """
+    w_star, mean, spread = _given_teacher(problem, nodes, Q, c, at)
+    values = jax.vmap(fn)(mean + nodes.normals[:, : Q.shape[0]] @ spread, w_star, nodes.z)
     return jax.tree.map(lambda v: jnp.einsum("n...,n->...", v, nodes.weights), values)
 
 
@@ -179,23 +165,22 @@ def _some(
     chosen = observables.on_samples(problem) | dict(metrics.value)
 
     def one(nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> dict[str, jax.Array]:
-        out = average(
-            problem, nodes, Q, c, at, lambda r, s, z: {name: jnp.asarray(fn(r, s, z)) for name, fn in chosen.items()}
-        )
+        every = lambda r, s, z: {name: jnp.asarray(fn(r, s, z)) for name, fn in chosen.items()}  # noqa: E731
+        out = average(problem, nodes, Q, c, at, every)
         return out | {"error": _wrong_sign(problem, nodes, Q, c, at)} if observables.sign_of_score(problem) else out
 
     return jax.lax.map(lambda moments: jax.vmap(one, in_axes=(PER_REPLICA, 0, 0, 0))(nodes, *moments), (Q, c, at))
 
 
 def _sums(problem: Problem, nodes: Nodes, Q: Array, c: Array, at: Place, metrics: Snapshot) -> dict[str, np.ndarray]:
-    """Averages over all points at all times, piece by piece."""
+    """Averages over all points at all times, piece by piece; the last time fills up the last piece."""
     many = NODES_AT_ONCE if jax.default_backend() == "cpu" else NODES_ON_DEVICE
     pieces = [nodes.part(slice(first, first + many)) for first in range(0, nodes.z.shape[1], many)]
-    spans = [slice(first, first + TIMES_AT_ONCE) for first in range(0, len(Q), TIMES_AT_ONCE)]
+    spans = [np.minimum(first + np.arange(TIMES_AT_ONCE), len(Q) - 1) for first in range(0, len(Q), TIMES_AT_ONCE)]
     moments = [jax.tree.map(lambda part, here=span: part[here], (Q, c, at)) for span in spans]
     parts = [[_some(problem, piece, *here, metrics) for piece in pieces] for here in moments]
     return {
-        name: np.concatenate([sum(np.asarray(piece[name], np.float64) for piece in part) for part in parts], axis=-2)
+        name: np.concatenate([sum(np.asarray(piece[name], np.float64) for piece in part) for part in parts])[: len(Q)]
         for name in parts[0][0]
     }
 
@@ -208,88 +193,61 @@ def observe(
     `at`: where the classes of a mixture and the intercept are, with the same leading axes. `metrics` are further pairs
     (name, ψ(w, w*, z)). Where the error has a closed form, that is used.
     """
-    count = len(Q)
-    lost = -count % TIMES_AT_ONCE
-    Q, c, at = jax.tree.map(
-        lambda part: np.concatenate([np.asarray(part), np.repeat(np.asarray(part)[-1:], lost, axis=0)]), (Q, c, at)
-    )
-    found = {}
-    if count:
-        # metrics as they are now: what they read from outside is compiled in
-        found = _sums(problem, nodes, Q, c, at, Snapshot(tuple(metrics)))
-        found = {name: values[:count] for name, values in found.items()}
+    Q, c, at = jax.tree.map(np.asarray, (Q, c, at))
+    # metrics as they are now: what they read from outside is compiled in
+    found = _sums(problem, nodes, Q, c, at, Snapshot(tuple(metrics))) if len(Q) else {}
+    teacher, along = np.asarray(nodes.teacher_root, np.float64), np.sum(c[..., 0, :], axis=-1)
+    size = np.sum(teacher @ teacher.T)
     if observables.sign_of_gaussian(problem) and isinstance(problem.noise, Normal):
         # P(w (w* + z) < 0) for jointly Gaussian w and w* + z; a half where w = 0.
-        teacher = np.asarray(nodes.teacher_root, np.float64)
-        width = np.sqrt(np.sum(teacher @ teacher.T) + float(problem.noise.scale) ** 2)
-        length = np.sqrt(np.clip(Q[:count, ..., 0, 0], 0.0, None))
-        cosine = np.sum(c[:count, ..., 0, :], axis=-1) / (np.where(length > 0, length, 1.0) * width)
-        found["error"] = np.where(length > 0, np.arccos(np.clip(cosine, -1.0, 1.0)) / np.pi, 0.5)
+        length = np.sqrt(np.clip(Q[..., 0, 0], 0.0, None))
+        width = np.where(length > 0, length, 1.0) * np.sqrt(size + float(problem.noise.scale) ** 2)
+        found["error"] = np.where(length > 0, np.arccos(np.clip(along / width, -1.0, 1.0)) / np.pi, 0.5)
     if observables.square_of_sum(problem):
         # E (w + β − Σw* − z)², z independent of w and w*: whatever its law, the moments of z are all that is needed.
-        teacher = np.asarray(nodes.teacher_root, np.float64)
         first, second = (moment.item() for moment in problem.noise_law.moments(1))
-        level = 0.0 if at.intercept is None else at.intercept[:count, ..., 0]
-        gap = Q[:count, ..., 0, 0] - 2 * np.sum(c[:count, ..., 0, :], axis=-1) + np.sum(teacher @ teacher.T)
-        found["error"] = gap + (level - first) ** 2 + second - first**2
+        level = 0.0 if at.intercept is None else at.intercept[..., 0]
+        found["error"] = Q[..., 0, 0] - 2 * along + size + (level - first) ** 2 + second - first**2
     return found
 
 
-class ForceMoments(NamedTuple):
-    """Averages of the force over fresh samples."""
-
-    with_w: jax.Array
-    """E[ℓ wᵀ], w without what moves its class."""
-    with_star: jax.Array
-    """E[ℓ w*ᵀ]."""
-    square: jax.Array
-    """C_ℓ = E[ℓ ℓᵀ]."""
-    push: Push
-
-
-def force_moments(
-    problem: Problem, nodes: Nodes, t: jax.Array | float, Q: jax.Array, c: jax.Array, at: Place = NOWHERE
-) -> ForceMoments:
-    """What drives the weights with infinite data."""
-
-    def products(r: jax.Array, w_star: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, Push]:
-        ell = fields.force(problem, t, r, w_star, z)
-        return jnp.outer(ell, r), jnp.outer(ell, w_star), jnp.outer(ell, ell), push(problem, z[None], ell[:, None])
-
-    with_r, with_star, square, pushed = average(problem, nodes, Q, c, at, products)
-    if at.overlap is not None and pushed.means is not None:  # E[ℓ wᵀ] = E[ℓ rᵀ] − E[ℓ (b_c + β)ᵀ]
-        with_r = with_r - pushed.means @ at.overlap.T
-    if at.intercept is not None and pushed.level is not None:
-        with_r = with_r - jnp.outer(pushed.level, at.intercept)
-    return ForceMoments(with_r, with_star, square, pushed)
-
-
-ALONG = 1e-14
-"""Part of E w² that is rounding: below it w is a multiple of w*."""
+ALONG = 1e-14  # part of E w² that is rounding: below it w is a multiple of w*
 
 
 class Pull(NamedTuple):
-    """What the data do to weights: −(both θ* + Γ(θ − Bθ*)), with w = Bw* + w⊥."""
+    """What infinite data do to weights, −(both θ* + Γ(θ − Bθ*)) with w = Bw* + w⊥: Γ = E∇ℓ, (m, m), both = Γ* + ΓB and
+    along = B, (m, k); C_ℓ = E[ℓ ℓᵀ], (m, m), of their noise, and what moves the classes."""
 
     gamma: jax.Array
-    """Γ = E∇ℓ, (m, m)."""
     both: jax.Array
-    """Γ* + ΓB, (m, k)."""
     along: jax.Array
-    """B, (m, k)."""
+    square: jax.Array
+    push: Push
 
 
-def pull_of(nodes: Nodes, Q: jax.Array, c: jax.Array, moments: ForceMoments) -> Pull:
+def pull_of(
+    problem: Problem, nodes: Nodes, t: jax.Array | float, Q: jax.Array, c: jax.Array, at: Place = NOWHERE
+) -> Pull:
     """By Gaussian integration by parts, from averages of ℓ alone: Γ E[w⊥w⊥ᵀ] = E[ℓ w⊥ᵀ], (Γ* + ΓB) E[w*w*ᵀ] = E[ℓ w*ᵀ].
 
     They are smooth also where ℓ jumps, whose derivative autodiff would miss. Γ acts on θ − Bθ* alone, which vanishes
     with w⊥.
     """
+
+    def products(r: jax.Array, w_star: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, Push]:
+        ell = fields.force(problem, t, r, w_star, z)
+        return jnp.outer(ell, r), jnp.outer(ell, w_star), jnp.outer(ell, ell), push(problem, z[None], ell[:, None])
+
+    with_w, with_star, square, pushed = average(problem, nodes, Q, c, at, products)
+    if at.overlap is not None and pushed.means is not None:  # E[ℓ wᵀ] = E[ℓ rᵀ] − E[ℓ (b_c + β)ᵀ]
+        with_w = with_w - pushed.means @ at.overlap.T
+    if at.intercept is not None and pushed.level is not None:
+        with_w = with_w - jnp.outer(pushed.level, at.intercept)
     along = c @ nodes.teacher_inverse
     size, axes = jnp.linalg.eigh(Q - along @ c.T)
     inverse = (axes / jnp.where(size > ALONG * jnp.trace(Q), size, jnp.inf)) @ axes.T
-    gamma = (moments.with_w - moments.with_star @ along.T) @ inverse
-    return Pull(gamma, moments.with_star @ nodes.teacher_inverse, along)
+    gamma = (with_w - with_star @ along.T) @ inverse
+    return Pull(gamma, with_star @ nodes.teacher_inverse, along, square, pushed)
 
 
 def make_nodes(
@@ -297,7 +255,7 @@ def make_nodes(
     samples: int,
     replicas: int,
     seed: int,
-    spread: Callable[[int, int, np.random.Generator], np.ndarray] = sobol,
+    spread: Spread = sobol,
     teacher: np.ndarray | None = None,
 ) -> Nodes:
     """Independent points for every replica; a law without quantile function draws them.
@@ -306,8 +264,7 @@ def make_nodes(
     """
     m, k = problem.width, problem.k
     teacher = problem.sample_gram()[m:, m:] if teacher is None else teacher
-    law = problem.noise_law
-    own = keys(seed, replicas)
-    points = [_points(samples, m + k, law, seed * 1_000_003 + i, own[i], spread) for i in range(replicas)]
+    own = enumerate(keys(seed, replicas))
+    points = [_points(samples, m + k, problem.noise_law, seed * 1_000_003 + i, key, spread) for i, key in own]
     normals, z, weights = (np.stack(part) for part in zip(*points, strict=True))
     return Nodes(*map(jnp.asarray, Nodes.of(normals, z, teacher, weights)))

@@ -19,58 +19,47 @@ from ..problem.problem import draws_at_start
 from ..problem.schedules import course
 from .pace import moving_of
 
-COUNT = 1024
-"""Samples whose slopes at the start are looked at."""
-TIMES = 9
-"""Times at which they are looked at, besides the one at which the schedule is fastest."""
+COUNT = 1024  # samples whose slopes at the start are looked at
+TIMES = 9  # at which they are looked at, besides the one at which the schedule is fastest
 REACHES = (0.55, 1.1, 2.2)
 """Half intervals over which the mean force is looked at, in units of what pre-activations and labels reach; no jump of
 a hinge, at y r = 1, lies on their ends."""
-CELLS = 64
-NEGLIGIBLE = 0.05
-"""What autodiff does not see counts from this share on of what it sees: less may be an error of the integral."""
-
-
-Array = jax.Array | np.ndarray
+CELLS, HALVINGS = 64, 60
+NEGLIGIBLE = 0.05  # share from which on what autodiff does not see counts: less may be an error of the integral
+IID = Iid().table()
 Field = Callable[[jax.Array], jax.Array]
 """Of points (samples, m), with the samples last."""
 
 
 class Curvature(NamedTuple):
-    """Slopes of ℓ and h at the start, over all times."""
+    """The largest curvature of the training loss and the largest slope of h, from the start and over all times; E∇ℓ and
+    E∇h at t = 0, (m, m)."""
 
     data: float
-    """Largest curvature of the training loss."""
     penalty: float
-    """Largest slope of h."""
     slopes: tuple[np.ndarray, np.ndarray]
-    """E∇ℓ and E∇h at t = 0, (m, m)."""
 
 
 @jax.jit
 def _slopes(problem: Problem, w: jax.Array, z: jax.Array, times: jax.Array) -> tuple[jax.Array, jax.Array]:
     """∇ℓ and ∇h of samples at the start, (times, m, m, samples), with what jumps add to the mean."""
-    m = problem.width
+    m, start = problem.width, w[:, : problem.width]
     y = jax.vmap(lambda b, c: fields.label(problem, b, c))(w[:, m:], z)
     size = jnp.sqrt(jnp.max(jnp.mean(jnp.column_stack([w, jnp.nan_to_num(y)]) ** 2, axis=0)))
     reaches = jnp.where(size > 0, size, 1.0) * jnp.array(REACHES)
 
     def at(t: jax.Array) -> tuple[jax.Array, jax.Array]:
-        force, slope = (
-            lambda v, of=of: jax.vmap(lambda a, b, c: of(problem, t, a, b, c), out_axes=-1)(v, w[:, m:], z)
-            for of in (fields.force, fields.force_r)
-        )
-        drift, stiff = (
-            lambda v, of=of: jax.vmap(lambda a: of(problem, t, a), out_axes=-1)(v)
-            for of in (fields.drift, fields.drift_theta)
-        )
-        parts = ((force, slope, problem.loss), (drift, stiff, problem.penalty))
-        start = w[:, :m]
-        found = (
-            slopes(start) + (0.0 if model.smooth else _unseen(pull, slopes, start, reaches)[:, :, None])
-            for pull, slopes, model in parts
-        )
-        return tuple(found)  # type: ignore[return-value]
+        def of_samples(field: Callable[..., jax.Array]) -> Field:
+            return lambda v: jax.vmap(lambda *one: field(problem, t, *one), out_axes=-1)(v, w[:, m:], z)
+
+        def of_weights(field: Callable[..., jax.Array]) -> Field:
+            return lambda v: jax.vmap(lambda one: field(problem, t, one), out_axes=-1)(v)
+
+        def seen(pull: Field, slopes: Field, smooth: bool) -> jax.Array:
+            return slopes(start) + (0.0 if smooth else _unseen(pull, slopes, start, reaches)[:, :, None])
+
+        data = seen(of_samples(fields.force), of_samples(fields.force_r), problem.loss.smooth)
+        return data, seen(of_weights(fields.drift), of_weights(fields.drift_theta), problem.penalty.smooth)
 
     return jax.lax.map(at, times)
 
@@ -83,14 +72,11 @@ def _unseen(pull: Field, slopes: Field, start: jax.Array, reaches: jax.Array) ->
 
     def over(reach: jax.Array) -> jax.Array:
         def along(a: jax.Array) -> jax.Array:
-            def moved(x: jax.Array) -> jax.Array:
-                return start + x * jnp.eye(start.shape[1])[a]
-
+            moved = lambda x: start + x * jnp.eye(start.shape[1])[a]  # noqa: E731
             x = jnp.linspace(-reach, reach, CELLS + 1)
             seen = jax.lax.map(lambda x: jnp.mean(slopes(moved(x))[:, a], axis=-1), x)  # (CELLS + 1, m)
             change = jnp.mean(pull(moved(reach)) - pull(moved(-reach)), axis=-1)
-            integral = jnp.trapezoid(seen, x, axis=0)
-            unseen = (change - integral) / (2 * reach)
+            unseen = (change - jnp.trapezoid(seen, x, axis=0)) / (2 * reach)
             real = jnp.max(jnp.abs(unseen)) > NEGLIGIBLE * jnp.max(jnp.abs(seen))
             return jnp.where(real & jnp.all(jnp.isfinite(unseen)), unseen, 0.0)
 
@@ -98,10 +84,6 @@ def _unseen(pull: Field, slopes: Field, start: jax.Array, reaches: jax.Array) ->
 
     found = jax.lax.map(over, reaches)
     return found[jnp.argmax(jnp.max(jnp.abs(found), axis=(1, 2)))]
-
-
-IID = Iid().table()
-HALVINGS = 60
 
 
 def edge(curvatures: np.ndarray, sample_ratio: float, table: Table = IID) -> float:
@@ -136,10 +118,9 @@ def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
 
     √d x has means[c, ·] along the unit vectors a_j/√d, and 1 as its constant feature.
     """
-    features = [np.ones((int(problem.bias), len(z)))]
+    v = np.ones((int(problem.bias), len(z)))
     if problem.data.classes is not None:
-        features.append(np.asarray(problem.data.classes.means, dtype=float)[z.astype(int)].T)
-    v = np.concatenate(features)
+        v = np.concatenate([v, np.asarray(problem.data.classes.means, dtype=float)[z.astype(int)].T])
     J = np.abs(np.nan_to_num(curvatures))
     return float(np.max(np.linalg.eigvalsh((v * J) @ v.T / len(z)), initial=0.0))
 
@@ -156,15 +137,15 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
         t, s, _ = course(*item, t_max)
         times = np.append(times, t[np.argmax(np.abs(s))])
     with jax.enable_x64(True):
-        slopes, stiff = (np.asarray(part) for part in _slopes(problem, w, z, times))
-    pulls = [_largest(part) for part in (slopes, stiff)]
+        both = [np.asarray(part) for part in _slopes(problem, w, z, times)]
+    pulls = [_largest(part) for part in both]
     if top is None:
-        changing = [here for here in pulls[0][1:] if not np.array_equal(here, pulls[0][0])]
-        data = max(edge(here, float(problem.sample_ratio), problem.data.table()) for here in (pulls[0][0], *changing))
-        data += max(spike(problem, here, z) for here in (pulls[0][0], *changing))
+        every = [here for i, here in enumerate(pulls[0]) if i == 0 or not np.array_equal(here, pulls[0][0])]
+        data = max(edge(here, float(problem.sample_ratio), problem.data.table()) for here in every)
+        data += max(spike(problem, here, z) for here in every)
     else:
         data = top * float(np.max(pulls[0]))
-    return Curvature(data, float(np.max(pulls[1])), (slopes[0].mean(axis=-1), stiff[0].mean(axis=-1)))
+    return Curvature(data, float(np.max(pulls[1])), (both[0][0].mean(axis=-1), both[1][0].mean(axis=-1)))
 
 
 def _largest(slopes: np.ndarray) -> np.ndarray:

@@ -16,8 +16,8 @@ from ..problem import Constant, Problem, VectorField, fields
 from ..problem.problem import draws_at_start
 from ..problem.schedules import ScheduleLike, course, factors
 
-PROBES, SUMS = 8, 2
-"""States at which a field is looked at along time, and random sums of its values there."""
+PROBES, SUMS = 8, 2  # states at which a field is looked at along time, and random sums of its values there
+AT_ONCE = 1024  # times at which a schedule is looked at together
 
 
 def knots_of(moving: list[tuple[str, ScheduleLike]], t_max: float) -> np.ndarray:
@@ -68,8 +68,8 @@ def moving_of(problem: Problem) -> list[tuple[str, ScheduleLike]]:
         r = w[:, :m] + rng.standard_normal((PROBES, m)) * np.linspace(0.0, 1.0, PROBES)[:, None]
         states = {"loss": (r, w[:, m:], z), "penalty": (r,)}
         for name in timed:
-            for _ in range(SUMS):
-                out.append((name, Probe(getattr(problem, name), states[name], rng.standard_normal((PROBES, m)))))
+            weights = rng.standard_normal((SUMS, PROBES, m))
+            out += [(name, Probe(getattr(problem, name), states[name], one)) for one in weights]
     return out
 
 
@@ -96,31 +96,28 @@ def heat_of(algorithm: Algorithm) -> list[tuple[str, ScheduleLike]]:
     return [(f"{type(algorithm).__name__}.batch_share", Heat(algorithm))] if algorithm.scheduled else []
 
 
+def _along(name: str, schedule: ScheduleLike, t: np.ndarray) -> np.ndarray:
+    """s at any array of times, looked at in pieces of one size, so that another number of them compiles nothing."""
+    pieces = np.pad(t.ravel(), (0, -t.size % AT_ONCE), mode="edge").reshape(-1, AT_ONCE) if t.size else np.zeros((0, 1))
+    return np.ravel([factors(name, schedule, piece) for piece in pieces])[: t.size].reshape(t.shape)
+
+
 class Pace(NamedTuple):
-    """What changes in time for least squares, as functions of arrays of times."""
+    """What changes in time for least squares: s(t) and τ(t)/τ as functions of arrays of times, times at which either
+    changes, ∫|s|, which is the largest time of the flow, and whether neither changes."""
 
-    speed: Callable[[np.ndarray], np.ndarray] | None = None
-    """s(t); None where neither it nor the temperature changes."""
+    speed: Callable[[np.ndarray], np.ndarray] = np.ones_like
     heat: Callable[[np.ndarray], np.ndarray] = np.ones_like
-    """τ(t)/τ."""
     knots: np.ndarray = np.zeros(0)
-    """Times at which either changes."""
     longest: float = 0.0
-    """∫|s|: the largest time of the flow."""
-
-    def at(self, t: np.ndarray) -> np.ndarray:
-        """The factor s(t) of the schedule."""
-        return np.ones(len(t)) if self.speed is None else np.asarray(self.speed(t), dtype=np.float64)
+    steady: bool = True
 
 
 def pace_of(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Pace:
     """The pace that a schedule and an algorithm have together up to t_max."""
-    speed, heat, knots, longest = None, np.ones_like, [np.zeros(0)], t_max
-    for name, own in heat_of(algorithm):
-        speed, heat = np.ones_like, partial(factors, name, own)
-        knots.append(course(name, own, t_max).knots())
-    if not isinstance(schedule, Constant):
-        t, s, _ = seen = course("schedule", schedule, t_max)
-        speed, longest = partial(factors, "schedule", schedule), float(np.trapezoid(np.abs(s), t))
-        knots.append(seen.knots())
-    return Pace(speed, heat, np.unique(np.concatenate(knots)), longest)
+    speed, heat = [] if isinstance(schedule, Constant) else [("schedule", schedule)], heat_of(algorithm)
+    seen = [course(*item, t_max) for item in (*speed, *heat)]
+    longest = float(np.trapezoid(np.abs(seen[0].s), seen[0].t)) if speed else t_max
+    at, warm = (partial(_along, *item[0]) if item else np.ones_like for item in (speed, heat))
+    knots = np.unique(np.concatenate([np.zeros(0), *(one.knots() for one in seen)]))
+    return Pace(at, warm, knots, longest, not seen)

@@ -21,8 +21,7 @@ from ..problem import Problem
 from ..results import Solution
 from .paper import Paper
 
-MOST = 288
-"""Steps times width: a sample holds the square of it."""
+MOST = 288  # steps times width: a sample holds the square of it
 
 
 class Words(TypedDict, total=False):

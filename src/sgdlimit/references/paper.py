@@ -36,15 +36,9 @@ class Paper(Response):
         """Return processes of which no row is written: zero, B(t)/B is one."""
         _, m, _, M = system.shape
         rows, dtype = system.memory.size, system.dtype
-        return Processes(
-            jnp.zeros((rows, rows, m, m, M), dtype),
-            jnp.zeros((rows, rows, m, m, M), dtype),
-            jnp.zeros((rows, rows, m, M), dtype),
-            jnp.zeros((rows, m, M), dtype),
-            jnp.zeros((rows, m, m, M), dtype),
-            jnp.zeros(rows, dtype),
-            jnp.ones(rows, dtype),
-        )
+        pair, one = (rows, rows, m, m, M), (rows, m, M)
+        shapes = (pair, pair, (rows, rows, m, M), one, (rows, m, m, M), (rows,), (rows,))
+        return Processes(*(jnp.zeros(shape, dtype) for shape in shapes))._replace(portion=jnp.ones(rows, dtype))
 
     def step(
         self, system: System, step: Step, start: Start, state: Processes, rho: Array, here: Local
