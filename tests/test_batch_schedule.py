@@ -242,6 +242,6 @@ def test_toml(tmp_path):
     file.write_text(head + 'batch_share = "mine.py:grow"\n')
     assert float(read(file).algorithm.used(0.4)) == 5
     file.write_text(head + "batch_share = 0.5\n")
-    with pytest.raises(sl.InputError, match=r"algorithm\.batch_share"):
+    with pytest.raises(sl.InputError, match=r"SGD\.batch_share"):
         read(file)
     assert "SGD(temperature, batch_size=1, batch_share=Constant())" in list_models(None)

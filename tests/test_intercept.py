@@ -67,6 +67,25 @@ def test_labels_of_one_value_are_learned_by_the_intercept_alone():
     assert solution["test_loss"][-1] < 1e-3
 
 
+@pytest.mark.parametrize("algorithm", [sl.GradientFlow(), sl.SGD(0.1), sl.SGF(0.001)], ids=str)
+def test_equal_labels_do_not_run_away(algorithm):
+    """y = 1 without a penalty: the force is the same for all samples at first, as the constant among the regressors."""
+    solution = sl.solve(noisy(sl.Point(1.0), penalty=sl.NoPenalty(), sample_ratio=2.0), algorithm, t_max=4.0, tol=0.05)
+    assert solution.status == "complete"
+    value, error = solution.curve("intercept")
+    exact = intercept_of_noise(solution.time, 1.0, 0.0, 2.0)
+    assert_within((value[:, 0] - exact)[1:], error[1:, 0] + 2e-3)
+
+
+def test_equal_labels_under_a_force_that_jumps():
+    """A hinge pulls all samples alike until the first of them pass its kink."""
+    problem = noisy(sl.Point(1.0), loss=sl.Hinge(), penalty=sl.Ridge(0.1), sample_ratio=2.0)
+    solution = sl.solve(problem, sl.SGD(0.2), t_max=3.0, tol=0.05)
+    assert solution.status == "complete"
+    early = solution.time < 0.2
+    np.testing.assert_allclose(solution["intercept"][early, 0], solution.time[early], atol=1e-3)
+
+
 def test_one_pass_has_a_closed_form():
     """dβ/dt = −(β − E y)."""
     solution = sl.online(noisy(sample_ratio=math.inf), sl.SGD(0.5), t_max=4.0, samples=4096)

@@ -35,8 +35,9 @@ DEFAULT_TOLERANCE = 1e-2
 MOST_SAMPLES = 2**26
 """As far as samples grow, and may be asked for."""
 LONG = 64.0
-"""Marches to later times go by tangents, of one unit with a smooth force. A path that has grown slow tells a regression
-too little of its past: at t = 600 gradient flow on least squares (δ = 1, λ = 0) runs away from noise alone."""
+"""Marches to later times take derivatives of a smooth force: all tangents of one unit, mean slopes of several. A path
+that has grown slow tells a regression too little of its past: at t = 600 gradient flow on least squares (δ = 1, λ = 0)
+runs away from noise alone."""
 MOST_FUNCTIONS = 64
 """More exponentials are closer to each other than single precision can tell."""
 FEWEST = 256
@@ -271,15 +272,15 @@ def asked(
     linear = fields.linear_drift(problem, times.last, knots)
     check_rotated(problem, linear, wish.draws)
     tol, fixed = checked.tol or DEFAULT_TOLERANCE, checked.dt is not None or checked.samples is not None
-    long = times.last > LONG and problem.width == 1
     kept = Checkpoint(given.get("checkpoint"), _owner(problem, algorithm, t_max, given, checked.replicas, wish))
     pace = look(problem, algorithm, times.last)
+    slopes = pace.smooth and times.last > LONG
     return Question(
         problem=problem, algorithm=algorithm, times=times._replace(dt=checked.dt),
         goal=Goal(tol, checked.tol is not None or not fixed, _judged(problem, given.get("variables"), wish)),
         wish=wish, place=Place(Room.of(checked.max_bytes, kept), kept, shared or Shared()),
         pace=pace, linear=linear, dense=response is not None,
-        response=response or (Tangents() if kernels or (long and pace.smooth) else Regression()),
+        response=response or (Tangents() if kernels or (slopes and problem.width == 1) else Regression(slopes)),
         samples=checked.samples, functions=functions, replicas=checked.replicas, seed=seed_number(given.get("seed", 0)),
         extrapolate=given["extrapolate"], dtype=dtype, max_seconds=checked.max_seconds, heavy=heavy,
         fewest=_fewest(problem, rare, tol, heavy, wish.draws or not linear),

@@ -142,6 +142,21 @@ def _by_blocks(positive: Array) -> Array:
     return jax.lax.fori_loop(0, blocks, sweep, filled)[:count, :count]
 
 
+DISTINCT = 1e-4
+"""Share of a regressor beside the others, below which it is rounding."""
+
+
+def _beside(x: Array, basis: Array) -> Array:
+    """What x has beside the orthonormal rows of the basis, (m, M); nothing where that is rounding.
+
+    A force that is the same for all samples, as where all labels are equal, is the row of ones: what rounding makes of
+    two equal regressors can be as large as the ridge, and marches ran away from it.
+    """
+    rest = x - moments(x, basis).astype(x.dtype) @ basis
+    size, whole = (jnp.sqrt(jnp.mean(part**2, axis=-1, keepdims=True)) for part in (rest, x))
+    return jnp.where(size > DISTINCT * whole, rest, 0.0)
+
+
 class Path(NamedTuple):
     """The past of w over the samples, and its second moments, which need not be added up anew at every step."""
 
@@ -156,7 +171,14 @@ class Path(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Regression(Response):
-    """Of the force on w_i, its past, (w_0, w*), z, 1, and the force at what (w_0, w*) tell of w_i."""
+    """Of the force on w_i, its past, (w_0, w*), z, 1, and the force at what (w_0, w*) tell of w_i.
+
+    slopes: whether the force has a derivative. What E[∇ℓ] w_i leaves of the force is then regressed, without w_i: where
+    paths are smooth in time, as those of gradient flow, w_i is nearly a combination of its past, and a regression alone
+    knows too little of Γ to tell what R_θ does, whose paths begin with a jump.
+    """
+
+    slopes: bool = False
 
     def init(self, system: System) -> Path:
         """Return a path without a past: all moments are zero."""
@@ -170,23 +192,29 @@ class Regression(Response):
     ) -> tuple[Answer, Path]:
         """Return Γ_i, κ, and the path with w_i, from products of the samples; those of the past are carried along."""
         n, m, M = state.moments.shape
-        basis = start.basis
+        basis, problem = start.basis, system.problem
         known = moments(here.w, basis).astype(here.w.dtype) @ basis  # the basis is orthonormal: E[w_i | w_0, w*]
-        anchor = of_samples(fields.force, system.problem, step.t, known + here.shift, start)
-        now, past = jnp.concatenate([here.w, anchor, here.driven]), state.moments.reshape(n * m, M)
+        anchor = _beside(of_samples(fields.force, problem, step.t, known + here.shift, start), basis)
+        gamma, rest = jnp.zeros((m, m), jnp.float64), here.driven
+        if self.slopes:
+            slope = of_samples(fields.force_r, problem, step.t, here.r, start)
+            gamma = jnp.mean(slope if here.expected is None else here.expected * slope, axis=-1).astype(jnp.float64)
+            rest = rest - gamma.astype(rest.dtype) @ here.w
+        now, past = jnp.concatenate([here.w, anchor, rest]), state.moments.reshape(n * m, M)
         inner, beside, mixed = (moments(a, b) for a, b in ((now, now), (now, basis), (past, now)))
-        target, double = slice(2 * m, None), slice(None, 2 * m)
-        fixed = moments(basis, basis)
+        own, target = slice(m * self.slopes, 2 * m), slice(2 * m, None)
+        earlier, fixed = state.known.reshape(n * m, -1), moments(basis, basis)
         gram = jnp.block(
             [
-                [inner[double, double], beside[double], mixed[:, double].T],
-                [beside[double].T, fixed, state.known.reshape(n * m, -1).T],
-                [mixed[:, double], state.known.reshape(n * m, -1), state.gram.reshape(n * m, n * m)],
+                [inner[own, own], beside[own], mixed[:, own].T],
+                [beside[own].T, fixed, earlier.T],
+                [mixed[:, own], earlier, state.gram.reshape(n * m, n * m)],
             ]
         )
-        found = regress(gram, jnp.concatenate([inner[double, target], beside[target].T, mixed[:, target]]))
+        found = regress(gram, jnp.concatenate([inner[own, target], beside[target].T, mixed[:, target]]))
         kappa = found[-n * m :].reshape(n, m, m).transpose(0, 2, 1)
-        return Answer(found[:m].T, kappa), self._pushed(system, step, state, here.w, inner, beside, mixed)
+        gamma = gamma if self.slopes else found[:m].T
+        return Answer(gamma, kappa), self._pushed(system, step, state, here.w, inner, beside, mixed)
 
     def _pushed(
         self, system: System, step: Step, state: Path, w: Array, inner: Array, beside: Array, mixed: Array
