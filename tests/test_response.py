@@ -8,6 +8,7 @@ from agreement import assert_paired, assert_within
 from problems import logistic, square
 
 import sgdlimit as sl
+from sgdlimit.control import question
 from sgdlimit.dmft import planning
 from sgdlimit.dmft.assemble import assemble
 from sgdlimit.dmft.memory import Moments
@@ -199,3 +200,14 @@ def test_means_are_those_of_all_tangents(name):
     words = {"t_max": 1.0, "dt": 0.1, "samples": 8192 * problem.width, "extrapolate": False, "seed": 1}
     found, whole = (function(problem, algorithm, **words) for function in (sl.solve, sl.references.tangents))
     assert_paired(found, whole, ("train_loss", "test_loss", "norm", "overlap", *more))
+
+
+@pytest.mark.filterwarnings("ignore::sgdlimit.UnreliableWarning")
+@pytest.mark.parametrize("algorithm", [sl.GradientFlow(), sl.ShuffledSGD(0.4)], ids=lambda a: type(a).__name__)
+def test_several_units_at_late_times_take_mean_slopes(algorithm, monkeypatch):
+    """As all tangents, where every time is called late."""
+    monkeypatch.setattr(question, "LONG", 0.0)
+    words = {"t_max": 1.0, "dt": 0.1, "samples": 16384, "extrapolate": False, "seed": 1}
+    assert question.asked(COMMITTEE, algorithm, 1.0, {}).response == Regression(slopes=True)
+    found, whole = (function(COMMITTEE, algorithm, **words) for function in (sl.solve, sl.references.tangents))
+    assert_paired(found, whole, ("train_loss", "test_loss", "norm", "overlap"))
