@@ -2,11 +2,15 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from problems import logistic
 
 import sgdlimit as sl
+from sgdlimit.control import marches
+from sgdlimit.control.question import asked
 from sgdlimit.control.sources import (
     HALVINGS,
     LARGEST,
@@ -97,3 +101,37 @@ def test_every_source_stands_beside_the_curves_of_a_solution(source):
 def test_names_of_sources():
     assert {source.name for source in SOURCES} >= {TimeStep.name, FiniteSamples.name, MonteCarlo.name}
     assert Split({"step": 1.0}, {"step": 0.5}, 1.0).to_words() == {"step": 1.0, "total": 1.0, "step_seen": 0.5}
+
+
+def stage_of(spread, gap):
+    """What a stage with one memory finds: curves near 1 with this spread, functions this far apart."""
+    values = 1.0 + spread * np.random.default_rng(0).standard_normal((16, 5))
+    records = SimpleNamespace(values={"train_loss": values}, reason="", reached=5)
+    level = SimpleNamespace(times=np.arange(5.0))
+    return SimpleNamespace(
+        projection={"train_loss": np.full(5, gap)}, records=[records], levels=[level], diverged=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "taken"),
+    [
+        ([stage_of(1e-3, 1e-4)], 0),  # few are enough
+        ([stage_of(1e-3, 1e-1), stage_of(1e-3, 1e-4)], 1),  # twice as many help
+        ([stage_of(1e-3, 1e-1), stage_of(1e-3, 9e-2)], 0),  # do not help
+        ([stage_of(1e-3, 1e-1), stage_of(1.0, 1e-4)], 0),  # run away
+    ],
+)
+def test_more_functions_are_taken_as_long_as_they_help(found, taken, monkeypatch):
+    rest = iter(found)
+
+    def marched(grids, effort):
+        yield from ()
+        return next(rest)
+
+    monkeypatch.setattr(marches, "_marched", marched)
+    ask = asked(logistic(), sl.SGD(0.4), 1.0, {})
+    talk = marches.climbed(marches.Stage(ask, marches.Effort(0, 256, 1)))
+    with pytest.raises(StopIteration) as end:
+        next(talk)
+    assert end.value.value is found[taken]

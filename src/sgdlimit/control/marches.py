@@ -21,6 +21,8 @@ from .sources import HELPS, JUDGED, MEMORY
 
 WITHIN = 2.0
 """Total errors in a tolerance."""
+NOISIER = 2.0
+"""More functions may have so many times the noise: where a regression cannot tell them apart, marches run away."""
 SAFETY = 4.0
 """The coarsest grid, where functions are compared, feels fast changes less than the finest; seen: 1 to 8 times."""
 
@@ -110,10 +112,13 @@ def climbed(stage: Stage) -> Talk[Marched]:
         if found.projection is None:
             break
         lost, excess = _lost_alone(found), MEMORY.excess(found, goal)
+        other = None if before is None or lost or _lost_alone(before) else before
+        if other is not None and _noise(found) > NOISIER * _noise(other):
+            return other
         if not lost and (found.diverged or excess <= 1.0):
             break
-        if before is not None and not lost and not _lost_alone(before) and excess > HELPS * MEMORY.excess(before, goal):
-            return before
+        if other is not None and excess > HELPS * MEMORY.excess(other, goal):
+            return other
     assert found is not None
     return found
 
@@ -244,6 +249,13 @@ def _distance(shifted: list[Records], records: list[Records]) -> dict[str, np.nd
             gap = statistics.beyond_noise(np.mean(here, axis=0))
             out[name] = SAFETY * np.maximum.accumulate(gap, axis=0)
     return out
+
+
+def _noise(found: Marched) -> float:
+    """The largest standard error of the curves that are judged, relative to them, over all grids."""
+    parts = [part.values[name] for part in found.records for name in JUDGED if name in part.values]
+    both = [statistics.over_replicas(values.astype(np.float64)) for values in parts if values.size]
+    return max((float(np.max(error) / np.max(np.abs(mean), initial=1e-30)) for mean, error in both), default=0.0)
 
 
 def _lost_alone(found: Marched) -> bool:
