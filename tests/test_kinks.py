@@ -387,10 +387,10 @@ COMPARED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPARED)
 def test_theory_and_sgd(name):
-    """SGD at d = 500 within the errors of both, by one test of all curves: few samples, hot, so that a response that
+    """SGD at d = 1000 within the errors of both, by one test of all curves: few samples, hot, so that a response that
     misses the jumps shows."""
     problem, times = dataclasses.replace(COMPARED[name], sample_ratio=1.0), [1.0, 2.0, 4.0]
     solution = sl.solve(problem, sl.SGD(1.0, batch_size=2), times=times, samples=2**16, seed=5)
-    runs = sl.simulate(problem, sl.SGD(1.0, batch_size=2), dim=500, trials=16, times=times, seed=6)
+    runs = sl.simulate(problem, sl.SGD(1.0, batch_size=2), dim=1000, trials=16, times=times, seed=6)
     report = sl.compare(solution, runs)
     assert report.p_value > FALSE_ALARM, report
