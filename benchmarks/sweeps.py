@@ -58,10 +58,8 @@ def timed(label: str, call: Any) -> tuple[Any, float]:
 
 
 def same(first: sl.Sweep, second: sl.Sweep) -> bool:
-    return all(
-        first[kind].drop_vars("seconds").drop_attrs().identical(second[kind].drop_vars("seconds").drop_attrs())
-        for kind in first.datasets
-    )
+    mine, others = (found.dataset.drop_vars("seconds").drop_attrs() for found in (first, second))
+    return mine.identical(others)
 
 
 def stored(count: int = 10_000) -> bool:
@@ -212,7 +210,7 @@ def kills(count: int = 50, workers: int = 0) -> bool:
             done += child.returncode == 0
             print(f"  kill {number + 1}: {len(keys):4} begun, {len(now):5} of {total} stored", flush=True)
         again = sum(number - 1 for number in begun.values())
-        found = xarray.load_dataset(folder / "found.nc", group="least_squares", engine="h5netcdf")
+        found = xarray.load_dataset(folder / "found.nc", engine="h5netcdf")
         alone = sl.sweep(ridge(), sl.SGF(0.1), OVER, kind="least_squares", t_max=2.0).dataset
         equal = found.drop_vars("seconds").equals(alone.drop_vars("seconds"))
     finally:

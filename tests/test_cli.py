@@ -76,7 +76,7 @@ def test_walk_from_problem_to_picture(example):
     assert run("plot", runs, theory, "-o", picture, "--force", "--x", "epochs", "--log-time").exit_code == 0
     alone = run("plot", theory, "-o", picture, "--force", "--x", "steps")
     assert alone.exit_code == 2
-    assert "give dim=" in alone.output
+    assert "one of time, epochs" in alone.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     before = theory.read_bytes()
     refused = run("solve", example, "-o", theory)

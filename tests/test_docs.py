@@ -219,7 +219,7 @@ def test_reference_has_every_public_name():
     documented = set()
     for path in (DOCS / "api").glob("*.md"):
         documented |= set(re.findall(r"^\.\. auto\w+:: sgdlimit\.(\S+)$", path.read_text(), flags=re.M))
-    modules = {"design", "grid", "plot", "references", "testing"}
+    modules = {"grid", "plot", "references", "testing"}
     public = {name for name in sl.__all__ if name not in modules | {"__version__"}}
     public |= {f"plot.{name}" for name in sl.plot.__all__ if name.islower()}
     public |= {f"{module}.{name}" for module in ("references", "testing") for name in getattr(sl, module).__all__}

@@ -10,7 +10,7 @@ import pytest
 import sgdlimit as sl
 
 ROOT = Path(__file__).parent.parent
-CORE = "problem algorithms grid measure exact dmft simulation results significance comparison describe design sweep"
+CORE = "problem algorithms grid measure exact dmft simulation results significance comparison describe sweep"
 BLOCKED = ("xarray", "h5netcdf", "h5py", "matplotlib", "typer", "rich", "pandas", "sklearn")
 
 
@@ -59,7 +59,6 @@ def test_rooms_import_only_from_rooms_above():
         "_process",
         "_machine",
         "_version",
-        "_shown",
         "_fingerprint",
         "_tree",
         "_cache",
@@ -72,8 +71,6 @@ def test_rooms_import_only_from_rooms_above():
         "testing",
         "describe",
         "results",
-        "formulas",
-        "notebook",
         "clock",
         "own_data",
         "measure",
@@ -90,7 +87,6 @@ def test_rooms_import_only_from_rooms_above():
         "simulation",
         "significance",
         "comparison",
-        "design",
         "sweep",
         "figures",
         "verification",

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -189,6 +190,14 @@ def test_repr_reads_well(pair):
     assert "4 trials, dim=100, samples=200" in repr(runs)
     assert "±" in repr(runs)
     assert "<table" in runs._repr_html_()
+
+
+def test_markup_in_a_file_is_no_markup_in_a_notebook(pair):
+    theory = pair[0]
+    about = {**theory.about, "method": "<script>a</script>", "message": "<b onclick='x'>", "algorithm": {"name": "<i>"}}
+    shown = sl.Solution(theory.variables, theory.coords, about)._repr_html_()
+    assert not re.search("<(?!/?(table|tr|th|td|strong)>)", shown)
+    assert "&lt;script&gt;" in shown
 
 
 def synthetic(kind, mean, spread=0.0, trials=400, seed=0, time=None):

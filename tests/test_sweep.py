@@ -20,7 +20,6 @@ import sgdlimit as sl
 from sgdlimit.cli.app import app
 from sgdlimit.control import stages
 from sgdlimit.results import files
-from sgdlimit.results.variables import COMPARABLE
 from sgdlimit.sweep import engines, store, tasks
 
 GRID = {"sample_ratio": [0.5, 2.0], "temperature": [0.1, 0.3, 0.5]}
@@ -43,10 +42,8 @@ def computed(monkeypatch):
 
 def identical(first, second):
     """Datasets of equal values, times of work aside."""
-    for kind, dataset in first.datasets.items():
-        xarray.testing.assert_identical(
-            dataset.drop_vars("seconds").drop_attrs(), second[kind].drop_vars("seconds").drop_attrs()
-        )
+    mine, others = (found.dataset.drop_vars("seconds").drop_attrs() for found in (first, second))
+    xarray.testing.assert_identical(mine, others)
     return True
 
 
@@ -97,16 +94,6 @@ def test_seeds_of_points_do_not_depend_on_the_grid(ridge):
     assert few["seed"].item() != other["seed"].item()
 
 
-def test_a_list_of_points_has_one_axis(ridge):
-    listed = [{"sample_ratio": 0.5, "noise.scale": 0.1}, {"sample_ratio": 2.0, "noise.scale": 0.4}]
-    found = sl.sweep(ridge, SGF, points=listed, keep="final", **EXACT).dataset
-    assert found["test_error"].dims == ("point",)
-    np.testing.assert_array_equal(found["noise.scale"], [0.1, 0.4])
-    problem = dataclasses.replace(ridge, sample_ratio=2.0, noise=sl.Normal(0.4))
-    single = sl.least_squares(problem, SGF, times=np.linspace(0, 2, 65))
-    assert found["test_error"].values[1] == single["test_error"][-1]
-
-
 def test_objects_along_an_axis_are_named_in_words(ridge):
     over = {"algorithm": [sl.GradientFlow(), sl.SGF(0.2)], "teacher_width": [None, 1]}
     found = sl.sweep(ridge, SGF, over=over, keep="final", **EXACT).dataset
@@ -145,24 +132,6 @@ def test_simulations_keep_trials_and_the_times_of_their_updates(ridge):
         np.testing.assert_array_equal(at["recorded_time"], runs.time)
 
 
-def test_several_kinds_are_compared_at_every_point(ridge):
-    times = [0.0, 0.5, 1.0]
-    kind = {"least_squares": {}, "simulate": {"dim": 60, "trials": 8}}
-    found = sl.sweep(ridge, sl.SGD(0.2), over={"sample_ratio": [1.0, 2.0]}, kind=kind, times=times)
-    assert list(found.datasets) == ["least_squares", "simulate"]
-    single = sl.compare(
-        sl.least_squares(ridge, sl.SGD(0.2), times=times),
-        sl.simulate(ridge, sl.SGD(0.2), dim=60, trials=8, times=times),
-    )
-    at = found.comparison.sel(sample_ratio=2.0, against="simulate")
-    assert at["p_value"].sel(variable="all").item() == single.p_value
-    assert at["p_value"].sel(variable="test_error").item() == single.p_values["test_error"]
-    assert at["verdict"].sel(variable="all").item() == single.verdict
-    assert "against simulate" in repr(found)
-    with pytest.raises(KeyError, match="online"):
-        found["online"]
-
-
 def test_diverged_points_are_marked_and_end_in_nan(ridge):
     found = sl.sweep(ridge, SGF, over={"temperature": [0.1, 30.0]}, kind="simulate", t_max=20.0, dim=20, trials=2)
     status = list(found.dataset["status"].values)
@@ -197,7 +166,7 @@ def test_refused_points_and_memory_are_marked_and_the_others_go_on(ridge, monkey
 def test_functions_of_the_user_are_part_of_the_hash(ridge):
     def keys(loss):
         problem = dataclasses.replace(ridge, loss=loss)
-        return tasks.Task(problem, SGF, {}, np.ones(2)).key
+        return tasks.Task(problem, SGF, "solve", {}, np.ones(2)).key
 
     scale = 1.0
 
@@ -220,12 +189,12 @@ def test_the_hash_is_the_same_in_another_process_and_knows_every_input(ridge):
         "import numpy as np, sgdlimit as sl; from sgdlimit.sweep import tasks\n"
         "p = sl.Problem(loss=sl.Square(), penalty=sl.Ridge(0.1), sample_ratio=2.0, teacher=sl.Normal(1.0), "
         "noise=sl.Normal(0.5))\n"
-        "print(tasks.Task(p, sl.SGF(0.1), {'solve': {'tol': 0.1}}, np.linspace(0, 1, 3)).key)"
+        "print(tasks.Task(p, sl.SGF(0.1), 'solve', {'tol': 0.1}, np.linspace(0, 1, 3)).key)"
     )
     elsewhere = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
     def key(problem=ridge, algorithm=SGF, kind="solve", tol=0.1, last=1.0, final=False, seed=0):
-        return tasks.Task(problem, algorithm, {kind: {"tol": tol}}, np.linspace(0, last, 3), seed, final).key
+        return tasks.Task(problem, algorithm, kind, {"tol": tol}, np.linspace(0, last, 3), seed, final).key
 
     assert key() == elsewhere
     others = [
@@ -297,8 +266,7 @@ def test_a_point_that_others_left_no_memory_for_is_computed_again(ridge, tmp_pat
 
 def test_others_read_points_without_this_package(ridge, tmp_path):
     over = {"sample_ratio": [0.5, 2.0], "temperature": [0.1, 0.3]}
-    kind = {"least_squares": {}, "simulate": {"dim": 20, "trials": 2}}
-    sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", kind=kind, t_max=2.0)
+    sl.sweep(ridge, SGF, over=over, store=tmp_path / "s", **EXACT)
     files = list((tmp_path / "s" / "points").glob("*.npz"))
     assert len(files) == 4
     for file in files:
@@ -309,11 +277,11 @@ def test_others_read_points_without_this_package(ridge, tmp_path):
             arrays[name], numbers = numbers[: math.prod(shape)].reshape(shape), numbers[math.prod(shape) :]
         assert not len(numbers)
         assert inputs["problem"]["sample_ratio"] == about["labels"]["sample_ratio"]
-        assert about["words"]["least_squares/status"] == "complete"
-        assert about["dims"]["simulate/norm_trials"] == ["trial", "time", "student", "student_"]
+        assert about["words"]["status"] == "complete"
+        assert about["dims"]["norm"] == ["time", "student", "student_"]
         problem = dataclasses.replace(ridge, sample_ratio=inputs["problem"]["sample_ratio"])
         single = sl.least_squares(problem, sl.SGF(inputs["algorithm"]["temperature"]), times=inputs["times"])
-        np.testing.assert_array_equal(arrays["least_squares/test_error"], single["test_error"])
+        np.testing.assert_array_equal(arrays["test_error"], single["test_error"])
 
 
 @pytest.mark.parametrize("harm", [lambda b: b[:-100], lambda b: b[:500] + bytes([b[500] ^ 1]) + b[501:], lambda b: b""])
@@ -396,7 +364,7 @@ def test_points_that_failed_for_want_of_something_are_tried_again(ridge, tmp_pat
 
     def perform(task):
         if broken["first"] and task.labels["temperature"] == 0.3:
-            return tasks.failed(task, "out of memory")
+            return tasks.failed("out of memory")
         computed.append(task.key)
         return tasks.perform(task)
 
@@ -412,35 +380,15 @@ def test_points_that_failed_for_want_of_something_are_tried_again(ridge, tmp_pat
 # --- what it costs, files, the command line ---
 
 
-def test_a_plan_counts_what_is_stored_and_estimates_the_rest(ridge, tmp_path):
-    arguments = {"over": GRID, "store": tmp_path / "s", **EXACT}
-    sl.sweep(ridge, SGF, **(arguments | {"over": {"sample_ratio": [0.5, 2.0], "temperature": [0.1]}}))
-    outline = sl.plan_sweep(ridge, SGF, **arguments)
-    assert len(outline.points) == 6
-    assert outline.missing == 4
-    assert sum(point["stored"] for point in outline.points) == 2
-    assert 0 < outline.seconds < 10
-    sl.sweep(ridge, SGF, **arguments)
-    assert "nothing to do" in repr(sl.plan_sweep(ridge, SGF, **arguments))
-
-
 def test_the_dataset_is_written_whole_and_read_by_others(ridge, tmp_path):
-    kind = {"least_squares": {}, "simulate": {"dim": 20, "trials": 2}}
-    found = sl.sweep(ridge, SGF, over={"temperature": [0.1, 0.2]}, kind=kind, times=[0.0, 1.0])
+    words = {"kind": "simulate", "dim": 20, "trials": 2, "times": [0.0, 1.0]}
+    found = sl.sweep(ridge, SGF, over={"temperature": [0.1, 0.2]}, **words)
     found.save(tmp_path / "d.nc")
-    for group in ("least_squares", "simulate"):
-        read = xarray.load_dataset(tmp_path / "d.nc", group=group, engine="h5netcdf")
-        xarray.testing.assert_equal(read, found[group])
-    assert xarray.load_dataset(tmp_path / "d.nc", group="comparison", engine="h5netcdf")["verdict"].shape == (
-        2,
-        1,
-        len(COMPARABLE) + 1,
-    )
+    xarray.testing.assert_identical(xarray.load_dataset(tmp_path / "d.nc", engine="h5netcdf"), found.dataset)
     with pytest.raises(sl.InputError, match="exists"):
         found.save(tmp_path / "d.nc")
     again = sl.Sweep.load(tmp_path / "d.nc")
     assert identical(found, again)
-    xarray.testing.assert_equal(again.comparison, found.comparison)
     assert again.about == found.about
     with pytest.raises(sl.InputError, match=r"sl\.Sweep\.load"):
         sl.load(tmp_path / "d.nc")
@@ -464,18 +412,14 @@ def example(tmp_path):
 
 
 def test_command_line_from_file_to_dataset(example, tmp_path):
-    dry = run("sweep", example, "--dry-run")
-    assert dry.exit_code == 0
-    assert "sample_ratio = 0.5, temperature = 0.1" in dry.stdout
-    assert "16 points, 0 of them stored" in dry.stdout
     output = tmp_path / "d.nc"
     done = run("sweep", example, "-o", output)
     assert done.exit_code == 0, done.stderr
-    found = xarray.load_dataset(output, group="least_squares", engine="h5netcdf")
+    found = sl.Sweep.load(output).dataset
     np.testing.assert_allclose(found["temperature"], np.geomspace(0.1, 1.0, 4))
     assert found["time"].values[-1] == 8.0
     assert run("sweep", example, "-o", output).exit_code == 2
-    assert "16 of them stored; nothing to do" in run("sweep", example, "-o", output, "--force", "--dry-run").stdout
+    assert run("sweep", example, "-o", output, "--force").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -488,6 +432,7 @@ def test_command_line_from_file_to_dataset(example, tmp_path):
         ("from = 0.1", "begin = 0.1", ["sweep.over.temperature"]),
         ("from = 0.1", "from = 0.0", ["sweep.over.temperature.from"]),
         ("[sweep.over]", "[sweep.under]", ["sweep.under"]),
+        ("kind = \"least_squares\"", "kind = [\"solve\"]", ["kind"]),
         ("seed = 0\n", "seed = 0\ntol = 0.1\n", ["run.tol"]),
     ],
 )  # fmt: skip
@@ -501,18 +446,8 @@ def test_command_line_refuses_wrong_tables(example, tmp_path, old, new, words):
         assert word in done.stderr
 
 
-def test_command_line_takes_points_and_tells_of_failures(example, tmp_path):
+def test_command_line_tells_of_failures(example, tmp_path):
     text = example.read_text().split("[sweep]")[0]
-    two = "".join(f"[[sweep.points]]\nsample_ratio = {delta}\ntemperature = 0.1\n" for delta in (0.5, 8.0))
-    example.write_text(text + '[sweep]\nkind = "least_squares"\nkeep = "final"\n' + two)
-    assert run("sweep", example, "-o", tmp_path / "d.nc").exit_code == 0
-    found = xarray.load_dataset(tmp_path / "d.nc", group="least_squares", engine="h5netcdf")
-    assert found["test_error"].dims == ("point",)
-    points = '[sweep]\nkind = "least_squares"\n[[sweep.points]]\n"init.value" = 0.5\nt_max = 1.0\n'
-    example.write_text(text + points)
-    done = run("sweep", example, "-o", tmp_path / "e.nc")
-    assert done.exit_code == 2
-    assert "t_max" in done.stderr
     example.write_text(
         text.replace('"Square"', '"Logistic"') + '[sweep]\nkind = "least_squares"\n[sweep.over]\ntemperature = [0.1]\n'
     )

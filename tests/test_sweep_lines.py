@@ -135,26 +135,6 @@ def test_boundary_of_divergence_lies_between_two_points():
     assert critical_line(fails, "status", "failed", along="temperature")["reason"].values[0] == "no point"
 
 
-def test_line_of_scattered_points():
-    rng = np.random.default_rng(1)
-    points = np.exp(rng.uniform(np.log([0.5, 0.1]), np.log([4.0, 3.0]), (400, 2)))
-    points[:4] = [[0.5, 0.1], [0.5, 3.0], [4.0, 0.1], [4.0, 3.0]]
-    value = smooth(*points.T, 0.0)
-    attrs = {"scale": "log"}
-    dataset = xarray.Dataset(
-        {"test_error": ("point", value), "status": ("point", np.where(value > 1, "diverged", "complete"))},
-        {"sample_ratio": ("point", points[:, 0], attrs), "temperature": ("point", points[:, 1], attrs)},
-    )
-    at = np.array([0.6, 1.0, 2.0, 3.5])
-    for variable, level in (("test_error", 1.0), ("status", "diverged")):
-        line = critical_line(dataset, variable, level, along="temperature", at=at)
-        np.testing.assert_allclose(line["sample_ratio"], at)
-        assert np.all(np.abs(line["temperature"] - at / 2) < 2 * line["temperature_interpolation_error"])
-        assert np.all(line["temperature_interpolation_error"] < 0.2 * at)
-    with pytest.raises(sl.InputError, match=r"at: .*between"):
-        critical_line(dataset, "test_error", 1.0, along="temperature", at=[9.0])
-
-
 def test_lines_refuse():
     diagram = made(smooth, RATIOS, TEMPERATURES)
     for words, wrong in (
@@ -164,7 +144,6 @@ def test_lines_refuse():
         ({"which": "second"}, "which"),
         ({"time": 11.0}, "time: .*within 0 … 10"),
         ({"time": "final"}, 'time: .*"last" or "best"'),
-        ({"at": [1.0]}, "at: .*grid"),
     ):
         given = {"variable": "test_error", "level": 1.0, "along": "temperature", **words}
         with pytest.raises(sl.InputError, match=wrong):

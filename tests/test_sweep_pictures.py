@@ -9,7 +9,6 @@ import pytest
 import xarray
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import LogNorm
-from problems import square
 
 import sgdlimit as sl
 from sgdlimit.sweep.lines import critical_line
@@ -153,30 +152,6 @@ def test_line_and_band_lie_on_the_diagram(diagram):
     assert words_of(alone)[-2] == "test error = 1 at $t$ = 4"
 
 
-def test_scattered_points_are_joined_to_triangles():
-    rng = np.random.default_rng(0)
-    points = np.concatenate([[[0.5, 0.1], [8.0, 0.1], [0.5, 1.0], [8.0, 1.0]], np.empty((60, 2))])
-    points[4:, 0], points[4:, 1] = np.exp(rng.uniform(np.log(0.5), np.log(8.0), 60)), rng.uniform(0.1, 1.0, 60)
-    value = 2 * np.log(points[:, 0]) + points[:, 1]  # linear in the square of the diagram: drawn without error
-    dataset = xarray.Dataset(
-        {"test_error": ("point", value), "status": ("point", np.full(64, "complete"))},
-        {"sample_ratio": ("point", points[:, 0], {"scale": "log"}), "temperature": ("point", points[:, 1])},
-    )
-    mesh = mesh_of(sl.plot.phase_diagram(dataset, "test_error"))
-    edges = np.asarray(mesh.get_coordinates())
-    x, y = (
-        np.exp(np.log(edges[0, :, 0])[:-1] + np.diff(np.log(edges[0, :, 0])) / 2),
-        (edges[1:, 0, 1] + edges[:-1, 0, 1]) / 2,
-    )
-    np.testing.assert_allclose(mesh.get_array(), 2 * np.log(x) + y[:, None], atol=1e-9)
-    # a point that failed leaves a hole in the triangles around it
-    dataset["test_error"][4] = np.nan
-    dataset["status"][4] = "diverged"
-    ax = sl.plot.phase_diagram(dataset, "test_error")
-    assert 0.01 < np.ma.getmaskarray(mesh_of(ax).get_array()).mean() < 0.2
-    np.testing.assert_allclose(marks(ax)["diverged"], [points[4]])
-
-
 def test_phase_diagram_refuses(diagram):
     third = diagram.expand_dims(strength=[0.1, 0.2])
     for dataset, words, wrong in (
@@ -241,26 +216,11 @@ def test_multiples_refuse(diagram):
         (diagram, {"columns": "temperature", "rows": "temperature"}, "two different axes"),
         (diagram.expand_dims(strength=[0.1, 0.2]), {}, "name rows="),
         (diagram.isel(time=-1), {}, 'keep="curves"'),
-        (diagram.rename(sample_ratio="point"), {}, "need a grid"),
         (diagram, {"axes": plt.subplots()[1]}, "axes: .*1 rows of 5"),
         (xarray.concat([diagram] * 9, "strength").assign_coords(strength=range(9)), {"rows": "strength"}, "panels"),
     ):
         with pytest.raises(sl.InputError, match=wrong):
             sl.plot.multiples(dataset, **words)
-
-
-def test_a_second_kind_is_drawn_as_points_over_the_first():
-    over = {"sample_ratio": [1.0, 4.0], "temperature": [0.2, 0.8]}
-    kind = {"least_squares": {}, "simulate": {"dim": 60, "trials": 4}}
-    found = sl.sweep(square(), sl.SGD(0.3), over=over, kind=kind, times=[0.0, 1.0, 2.0])
-    table = sl.plot.multiples(found, "train_error")
-    for j, ax in enumerate(table[0]):
-        lines = [line for line in ax.get_lines() if line.get_linestyle() == "-"]
-        points = [line for line in ax.get_lines() if line.get_marker() == "o"]
-        for k, (line, point) in enumerate(zip(lines, points, strict=True)):
-            np.testing.assert_array_equal(line.get_ydata(), found["least_squares"]["train_error"][j, k])
-            np.testing.assert_array_equal(point.get_ydata(), found["simulate"]["train_error"][j, k])
-            assert line.get_color() == pytest.approx(point.get_color())
 
 
 def test_blocks_of_the_page_on_phase_diagrams_run(tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import kstest
 
 import sgdlimit as sl
 from sgdlimit.sweep import points
@@ -26,8 +25,7 @@ def base(ridge):
 
 
 def set_to(base, **values) -> Any:
-    plan = points.listed([values])
-    return next(points.settings(plan, base, points.find(plan.names, base, OPTIONS)))
+    return points.setting(values, base, points.find(list(values), base, OPTIONS))
 
 
 @pytest.mark.parametrize(
@@ -118,11 +116,8 @@ def test_wrong_axes_are_refused_by_name_before_any_work(ridge, over, words, monk
     ("arguments", "words"),
     [
         ({"kind": "sovle"}, ["kind", "sovle"]),
-        ({"kind": ("solve", "solve")}, ["kind", "twice"]),
-        ({"kind": ()}, ["kind"]),
+        ({"kind": ["solve", "simulate"]}, ["kind"]),
         ({"kind": 3}, ["kind"]),
-        ({"kind": {"solve": {"dim": 3}}}, ["kind", "dim"]),
-        ({"kind": {"solve": 3}}, ["kind"]),
         ({"kind": "simulate"}, ["dim", "needs"]),
         ({"keep": "everything"}, ["keep"]),
         ({"seeds": "mine"}, ["seeds"]),
@@ -142,7 +137,7 @@ def test_wrong_axes_are_refused_by_name_before_any_work(ridge, over, words, monk
         ({"executor": 0}, ["executor"]),
         ({"executor": True}, ["executor"]),
         ({"store": 3}, ["store"]),
-        ({"points": [{"sample_ratio": 1.0}]}, ["over", "both"]),
+        ({"dim": 3}, ["dim", "unknown"]),
     ],
 )
 def test_wrong_arguments_are_refused_by_name(ridge, arguments, words):
@@ -150,48 +145,3 @@ def test_wrong_arguments_are_refused_by_name(ridge, arguments, words):
         sl.sweep(ridge, sl.SGD(0.3), over={"sample_ratio": [1.0]}, **({"t_max": 1.0} | arguments))
     for word in words:
         assert word in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "listed", [[], [{}], [3], "ab", [{"sample_ratio": 1.0}, {"temperature": 1.0}], {"sample_ratio": 1.0}]
-)
-def test_wrong_lists_of_points_are_refused(ridge, listed):
-    with pytest.raises(sl.InputError, match="points"):
-        sl.sweep(ridge, sl.SGD(0.3), points=listed, t_max=1.0)
-
-
-def test_a_latin_hypercube_has_one_point_in_every_row_and_column():
-    design = sl.design.latin({"sample_ratio": (0.5, 8.0, "log"), "temperature": (0.1, 1.0)}, count=50, seed=3)
-    rows = np.floor(50 * np.log([p["sample_ratio"] / 0.5 for p in design]) / np.log(16.0))
-    columns = np.floor(50 * (np.array([p["temperature"] for p in design]) - 0.1) / 0.9)
-    assert sorted(rows) == sorted(columns) == list(range(50))
-    assert design == sl.design.latin({"sample_ratio": (0.5, 8.0, "log"), "temperature": (0.1, 1.0)}, count=50, seed=3)
-    assert design != sl.design.latin({"sample_ratio": (0.5, 8.0, "log"), "temperature": (0.1, 1.0)}, count=50, seed=4)
-
-
-def test_sobol_points_are_uniform_and_whole_numbers_have_equal_shares():
-    design = sl.design.sobol({"width": (1, 4), "temperature": (0.0, 1.0)}, count=256)
-    counts = np.bincount([p["width"] for p in design], minlength=5)
-    assert list(counts) == [0, 64, 64, 64, 64]
-    assert kstest([p["temperature"] for p in design], "uniform").statistic < 0.01
-    assert all(type(p["width"]) is int for p in design)
-    assert len(sl.design.sobol({"temperature": (0.0, 1.0)}, count=5)) == 5
-
-
-@pytest.mark.parametrize(
-    ("ranges", "count"),
-    [
-        ({}, 4),
-        (3, 4),
-        ({"a": (1.0,)}, 4),
-        ({"a": (2.0, 1.0)}, 4),
-        ({"a": (0.0, 1.0, "log")}, 4),
-        ({"a": (0.0, 1.0, "exp")}, 4),
-        ({"a": (0.0, math.inf)}, 4),
-        ({"a": (0.0, 1.0)}, 0),
-    ],
-)
-def test_wrong_designs_are_refused(ranges, count):
-    for make in (sl.design.latin, sl.design.sobol):
-        with pytest.raises(sl.InputError, match=r"ranges|count"):
-            make(ranges, count)

@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # as `typing` has it, which takes 10 ms to load
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import design, grid, plot, references, testing
+    from . import grid, plot, references, testing
     from .algorithms import SGD, SGF, Algorithm, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD, Weighted
     from .comparison import Report, compare
     from .errors import DivergenceWarning, InputError, Interrupted, SweepWarning, ToleranceWarning, UnreliableWarning
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from .fitting import Fitted, model_of_data, solve_on_data
     from .problem import *
     from .results import Runs, Solution, load
-    from .scaling import fit_exponent
     from .simulation import simulate, simulate_on_data
     from .solver import plan, solve
-    from .sweep import Sweep, best_time, critical_line, plan_sweep, refine, sweep
+    from .sweep import Sweep, best_time, critical_line, sweep
 
 __all__ = [
     "L1", "SGD", "SGF", "Absolute", "Algorithm", "ByClass", "Constant", "CosineDecay", "DataLaw", "DivergenceWarning",
@@ -36,17 +35,17 @@ __all__ = [
     "ProportionalSGD", "Quantile", "Quartic", "Rademacher", "RandomFeatures", "Report", "Ridge", "Runs", "Schedule",
     "ShuffledSGD", "Sign", "SmoothHinge", "SmoothL1", "Solution", "SparseEntries", "SparseNormal", "Spectrum", "Square",
     "Sweep", "SweepWarning", "ToleranceWarning", "TwoLayer", "TwoLayerLabels", "Uniform", "UnreliableWarning",
-    "VectorField", "Weighted", "__version__", "best_time", "compare", "critical_line", "design", "fit_exponent", "grid",
-    "least_squares", "least_squares_on_data", "load", "model_of_data", "online", "plan", "plan_sweep", "plot",
-    "references", "refine", "simulate", "simulate_on_data", "solve", "solve_on_data", "sweep", "testing",
+    "VectorField", "Weighted", "__version__", "best_time", "compare", "critical_line", "grid",
+    "least_squares", "least_squares_on_data", "load", "model_of_data", "online", "plan", "plot",
+    "references", "simulate", "simulate_on_data", "solve", "solve_on_data", "sweep", "testing",
 ]  # fmt: skip
 
 _ROOMS = (
-    "errors", "problem", "algorithms", "exact", "solver", "simulation", "fitting", "results", "scaling", "comparison",
+    "errors", "problem", "algorithms", "exact", "solver", "simulation", "fitting", "results", "comparison",
     "sweep",
 )  # fmt: skip
 """Where public names live, in the order in which data walks through the house."""
-_MODULES = ("design", "grid", "plot", "references", "testing")
+_MODULES = ("grid", "plot", "references", "testing")
 
 
 def __getattr__(name: str) -> "Any":

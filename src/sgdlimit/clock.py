@@ -1,24 +1,22 @@
-"""The clocks of a run: time t = ηk/d, updates k, and epochs, in each of which n samples are drawn."""
+"""The clocks of a run: time t = ηk/d, and epochs, in each of which n samples are drawn."""
 
 import numpy as np
 
 from .algorithms import Algorithm
-from .errors import InputError, reject, whole
+from .errors import InputError, reject
 from .results import Result
 
-CLOCKS = {"time": "time  $t = \\eta k / d$", "epochs": "epochs  $t / \\tau\\delta$", "steps": "steps  $k$"}
+CLOCKS = {"time": "time  $t = \\eta k / d$", "epochs": "epochs  $t / \\tau\\delta$"}
 """What an axis can show, and how it is printed."""
 TIME = "draw it over x='time'"
 CELLS = 4096
 """Of the rule that integrates the rate of a batch that changes in time."""
 
 
-def reading(result: Result, x: str, dim: int | None = None, batch_size: int | None = None) -> np.ndarray:
+def reading(result: Result, x: str) -> np.ndarray:
     """The times of a result as `x` counts them.
 
     epochs: t/(τδ), or ∫dt/(τ(t)δ) where the batch changes; of batches of a share b of the data, b for each update.
-    steps: t·d/η with η = τB, or t over the step of an algorithm whose step is real. dim, batch_size: d and B where
-    the result does not know them, as no theory knows d.
     """
     if x not in CLOCKS:
         raise reject("x", repr(x), f"it must be one of {', '.join(CLOCKS)}")
@@ -26,10 +24,9 @@ def reading(result: Result, x: str, dim: int | None = None, batch_size: int | No
         return result.time
     algorithm = result.algorithm
     if not isinstance(algorithm, Algorithm):
-        why = f"its algorithm holds a function of yours; load it with functions={{...}}, or {TIME}"
-        raise reject("x", x, f"{result.title()}: {why}")
+        raise reject("x", x, f"{result.title()}: its algorithm holds a function of yours; {TIME}")
     try:
-        return _epochs(result, algorithm) if x == "epochs" else _steps(result, algorithm, dim, batch_size)
+        return _epochs(result, algorithm)
     except InputError as error:
         raise InputError(f"{error} ({result.title()})") from None
 
@@ -45,7 +42,7 @@ def _epochs(result: Result, algorithm: Algorithm) -> np.ndarray:
     else:
         raise reject("x", "epochs", f"the result does not say how many samples it has; {TIME}")
     if not np.isfinite(ratio):
-        raise reject("x", "epochs", f"infinite data are never seen twice, and have no epochs; {TIME} or x='steps'")
+        raise reject("x", "epochs", f"infinite data are never seen twice, and have no epochs; {TIME}")
     temperature = algorithm.noise_temperature
     if not temperature:
         raise reject("x", "epochs", f"{type(algorithm).__name__} at τ = 0 draws no samples, and has no epochs; {TIME}")
@@ -56,23 +53,6 @@ def _epochs(result: Result, algorithm: Algorithm) -> np.ndarray:
     middle = (edges[1:] + edges[:-1]) / 2
     rate = 1 / (np.array([float(algorithm.temperature_at(t)) for t in middle]) * ratio)
     return np.interp(result.time, edges, np.concatenate([[0.0], np.cumsum(rate * np.diff(edges))]))
-
-
-def _steps(result: Result, algorithm: Algorithm, dim: int | None, batch_size: int | None) -> np.ndarray:
-    if algorithm.discrete:
-        return result.time / _step(result)
-    temperature, size = algorithm.noise_temperature, batch_size or algorithm.rows
-    name = type(algorithm).__name__
-    if not temperature:
-        raise reject("x", "steps", f"{name} at τ = 0 runs in continuous time; {TIME}")
-    if size is None:
-        raise reject("batch_size", None, f"{name} has no batch: give that of the SGD it stands for, or {TIME}")
-    if dim is None:
-        why = f"a theory knows no dimension, and k = t·d/η; give dim=, draw it over runs, or {TIME}"
-        raise reject("dim", None, why)
-    dim = whole("dim", dim, least=1, why="d must be a whole number ≥ 1")
-    size = whole("batch_size", size, least=1, why="B must be a whole number ≥ 1")
-    return result.time * dim / (temperature * size)
 
 
 def _step(result: Result) -> float:

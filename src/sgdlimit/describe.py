@@ -7,7 +7,7 @@ import os
 import re
 import runpy
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -158,41 +158,27 @@ def in_files(folder: Path) -> Find:
     return find
 
 
-def among(functions: Mapping[str, Callable[..., Any]]) -> Find:
-    """Functions that the caller passed, by place ('loss.fn') or by the name stored there: no file is run."""
-
-    def find(where: str, value: Any) -> Callable[..., Any]:
-        name = value.get("function") if isinstance(value, dict) else value
-        for key in (where, name):
-            if isinstance(key, str) and key in functions:
-                return functions[key]
-        raise reject(where, name, f'a function of the user\'s; pass it: sl.load(path, functions={{"{where}": fn}})')
-
-    return find
+def nowhere(where: str, value: Any) -> Callable[..., Any]:
+    """No function at all: for words of results, from which none comes back, and for words that should hold none."""
+    raise reject(where, value, "a function of the user's, which no file of results brings back")
 
 
-NOWHERE = among({})
-"""Finds no function: for words that should hold none."""
-
-
-def problem_from_words(words: dict[str, Any], find: Find = NOWHERE) -> "problem.Problem":
+def problem_from_words(words: dict[str, Any], find: Find = nowhere) -> "problem.Problem":
     """A Problem from the table `[problem]` of a TOML file, or from a stored result."""
     return _made(problem.Problem, words, "problem", find)
 
 
-def algorithm_from_words(words: Any, find: Find = NOWHERE) -> Any:
+def algorithm_from_words(words: Any, find: Find = nowhere) -> Any:
     """An algorithm from the table `[algorithm]` of a TOML file, or from a stored result."""
     return from_words("algorithm", words, "algorithm", find)
 
 
-def rebuild(
-    words: dict[str, Any] | None, make: Callable[[Any, Find], Any], functions: Mapping[str, Callable[..., Any]]
-) -> Any:
-    """The object behind stored words; None where it held a function that the caller has not passed."""
+def rebuild(words: dict[str, Any] | None, make: Callable[[Any], Any]) -> Any:
+    """The object behind stored words; None where it held a function of the user's."""
     if words is None:
         return None
     try:
-        return make(words, among(functions))
+        return make(words)
     except InputError:
         return None
 

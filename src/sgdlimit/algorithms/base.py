@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._process import refuse_orphans
-from .._shown import Shown
 from .._types import Array, Key, Scalar, Tree
 from ..errors import instance, reject
 from ..problem import Constant, Problem, fields
@@ -108,7 +107,7 @@ def gather(X: Array, v: Array) -> Array:
     return (v.T @ X).T  # on a CPU the product with a transposed matrix is not blocked, and some 50 times slower
 
 
-class Algorithm(Shown, abc.ABC):
+class Algorithm(abc.ABC):
     """The contract of an algorithm: how weights are trained, in theory and at finite size.
 
     An algorithm is a frozen dataclass that jax knows as a tree (`jax.tree_util.register_dataclass`), with numbers as

@@ -20,7 +20,6 @@ class GradientFlow(Algorithm):
     stable = 2.78
     accurate = 0.5
     noise_temperature = 0.0
-    latex = r"\frac{d\theta}{dt} = -d\,\nabla F(\theta)"
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ for every sample; the state stays."""
@@ -54,10 +53,6 @@ class SGF(Weighted):
     batch_share: ScheduleLike = field(default_factory=Constant)
     noise_temperature = property(attrgetter("temperature"))
     gaussian = True
-    latex = (
-        r"d\theta = -d\,\nabla F(\theta)\,dt - \sqrt{\tau / \delta}\,\sum_{i=1}^{n} x_i \ell_i\,dW_i"
-        r",\quad \tau = <temperature>"
-    )
 
     def __post_init__(self) -> None:
         settle_share(self)

@@ -29,12 +29,6 @@ class MiniBatch(Algorithm):
     noise_temperature = property(attrgetter("temperature"))
     rows = property(attrgetter("batch_size"))
     jumps = True
-    latex = (
-        r"\theta_{k+1} = \theta_k - \eta\,\nabla F_k(\theta_k)"
-        r",\quad F_k = \frac{1}{B}\sum_{i \in B_k} L(r_i, y_i) + \frac{1}{d}\sum_{j=1}^{d} H(\theta_j)"
-        "\n"
-        r"\eta = \tau B = <rate>,\quad \tau = <temperature>,\quad B = <batch_size>,\quad t = \eta k / d"
-    )
 
     def _settle(self, temperature: Any, batch_size: Any, learning_rate: Any) -> None:
         """Check and store B, and τ from whichever of τ and η = τB was given."""
@@ -167,7 +161,6 @@ class SGD(MiniBatch):
     temperature: float
     batch_size: int = static(default=1)
     batch_share: ScheduleLike = field(default_factory=Constant)
-    latex = MiniBatch.latex + "\n" + r"B_k\ \mathrm{drawn\ afresh\ from\ all}\ n\ \mathrm{samples}"
 
     def __init__(
         self,
@@ -205,7 +198,6 @@ class ShuffledSGD(MiniBatch):
     temperature: float
     batch_size: int = static(default=1)
     independent = False
-    latex = MiniBatch.latex + "\n" + r"B_k\ \mathrm{cut\ from\ the\ samples,\ reshuffled\ each\ epoch}"
 
     def __init__(
         self, temperature: float | None = None, batch_size: int = 1, *, learning_rate: float | None = None

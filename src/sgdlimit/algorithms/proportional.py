@@ -27,11 +27,6 @@ class ProportionalSGD(Proportional):
     """Every sample joins every batch with probability b: Z_i = γ_i·Bernoulli(b)/b (Mignacco et al. 2020)."""
 
     batch_fraction: float = leaf(above=0, most=1, why=FRACTION)
-    latex = (
-        r"\theta_{k+1} = \theta_k - \gamma\,(\frac{1}{b}\frac{d}{n}\sum_{i=1}^{n} s_i x_i \ell_i + h(\theta_k))"
-        "\n"
-        r"b = <batch_fraction>,\quad P(s_i = 1) = b\ \mathrm{afresh},\quad t = \gamma k"
-    )
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ·Bernoulli(b)/b, a fresh draw for every sample; the state stays."""
@@ -49,9 +44,6 @@ class PersistentSGD(Proportional):
     batch_fraction: float = leaf(above=0, most=1, why=FRACTION)
     correlation_time: float = leaf(above=0, why="τ_p must be a positive time")
     independent = False
-    latex = ProportionalSGD.latex.replace(
-        r"P(s_i = 1) = b\ \mathrm{afresh}", r"s_i = 0, 1\ \mathrm{Markov,\ mean}\ b,\ \tau_p = <correlation_time>"
-    )
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
         """The probability b that a sample is in the first batch: the chain is stationary."""

@@ -93,10 +93,8 @@ def plot(
     results: Annotated[list[Path], typer.Argument(help="Result files.")],
     output: Output,
     variable: Annotated[list[str] | None, typer.Option(help="What to draw; may be repeated.")] = None,
-    x: Annotated[str, typer.Option(help="Against time, epochs or steps.")] = "time",
-    dim: Annotated[int | None, typer.Option(help="Dimension d of theories drawn against steps.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Batch size B of theories drawn against steps.")] = None,
-    log_time: Annotated[bool, typer.Option(help="Logarithmic axis of time, epochs or steps.")] = False,
+    x: Annotated[str, typer.Option(help="Against time or epochs.")] = "time",
+    log_time: Annotated[bool, typer.Option(help="Logarithmic axis of time or epochs.")] = False,
     log_value: Annotated[bool, typer.Option(help="Logarithmic value axis.")] = False,
     force: Force = False,
 ) -> None:
@@ -106,9 +104,7 @@ def plot(
     from ..results import load
 
     loaded = [load(path) for path in results]
-    axes = learning_curves(
-        *loaded, variables=variable, x=x, dim=dim, batch_size=batch_size, log_time=log_time, log_value=log_value
-    )
+    axes = learning_curves(*loaded, variables=variable, x=x, log_time=log_time, log_value=log_value)
     write_picture(axes, output, dpi=200)
     typer.echo(wrote(output))
 

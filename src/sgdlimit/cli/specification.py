@@ -44,7 +44,7 @@ trials = 10
 seed = 0
 
 [sweep]                                           # for `sgdlimit sweep`
-kind = "least_squares"                            # solve, least_squares, online, simulate, or several: ["solve", …]
+kind = "least_squares"                            # solve, least_squares, online or simulate
 
 [sweep.over]
 sample_ratio = [0.5, 1.0, 2.0, 4.0]
@@ -168,7 +168,7 @@ def simulate_specification(specification: Specification) -> Runs:
     return simulate(specification.problem, specification.algorithm, **specification.arguments(taken))
 
 
-SWEEP = ("over", "points", "kind", "keep", "seeds", "retries")
+SWEEP = ("over", "kind", "keep", "seeds", "retries")
 """What a table [sweep] may hold."""
 
 
@@ -181,18 +181,15 @@ def sweep_arguments(specification: Specification) -> dict[str, Any]:
     for key, value in words.items():
         if key not in SWEEP:
             raise reject(f"sweep.{key}", value, f"unknown key; use {', '.join(SWEEP)}")
-    if not isinstance(words.get("over", {}), dict):
-        raise reject("sweep.over", words["over"], "it must be a table of axes: sample_ratio = [1.0, 2.0]")
-    if "over" in words:
-        words["over"] = {name: _axis(name, values) for name, values in words["over"].items()}
-    if ("over" in words) == ("points" in words):
-        raise reject("[sweep]", ", ".join(words) or "nothing", "give one of over and points")
-    kinds = words.get("kind", "solve")
-    kinds = [kinds] if isinstance(kinds, str) else list(kinds)
-    taken = {"times", *(key for kind in kinds if kind in KINDS for key in takes(kind))}
+    if not isinstance(words.get("over"), dict):
+        why = "it must be a table of axes: sample_ratio = [1.0, 2.0]"
+        raise reject("sweep.over", words.get("over", "nothing"), why)
+    words["over"] = {name: _axis(name, values) for name, values in words["over"].items()}
+    kind = words.get("kind", "solve")
+    taken = {"times", *(takes(kind) if kind in KINDS else ())}
     for key, value in specification.run.items():
         if key not in taken and key not in keys(simulate):
-            raise reject(f"run.{key}", value, f"{' and '.join(kinds)} take {', '.join(sorted(taken))}; leave it out")
+            raise reject(f"run.{key}", value, f"{kind} takes {', '.join(sorted(taken))}; leave it out")
     return words | specification.arguments(tuple(taken))
 
 

@@ -6,23 +6,19 @@ from typing import Annotated
 import typer
 
 from ..errors import SweepWarning, reject
-from .common import UNSURE, Force, Problem, command, quiet, writable
+from .common import UNSURE, Force, Output, Problem, command, quiet, writable
 from .start import wrote
-
-SHOWN = 40
-"""Points that a dry run lists before it cuts short."""
 
 
 @command("sgdlimit sweep ridge.toml --output diagram.nc --workers 2")
 def sweep(
     problem: Problem,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write (netCDF).")] = None,
+    output: Output,
     store: Annotated[
         Path | None, typer.Option(help="Folder that keeps finished points; beside the output if not given.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; by default all points run in this one.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Dask cluster to use: tcp://host:8786.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points and estimate what they take.")] = False,
     force: Force = False,
 ) -> None:
     """Compute learning curves over the axes of the table `[sweep]`: a phase diagram.
@@ -31,29 +27,14 @@ def sweep(
     """
     if workers is not None and scheduler is not None:
         raise reject("--workers", workers, "the scheduler has workers of its own; give one of the two")
-    if output is None and not dry_run:
-        raise reject("--output", "nothing", "name a file to write, such as diagram.nc, or say --dry-run")
-    if output is not None:
-        writable(output, force, (".nc",))
-        store = output.with_suffix(".store") if store is None else store
-    from ..sweep import plan_sweep
+    writable(output, force, (".nc",))
     from ..sweep import sweep as run
     from .specification import read, sweep_arguments
 
     specification = read(problem)
     arguments = sweep_arguments(specification)
-    arguments["store"] = store
+    arguments["store"] = store = output.with_suffix(".store") if store is None else store
     arguments["executor"] = workers if scheduler is None else scheduler
-    if dry_run:
-        outline = quiet(lambda: plan_sweep(specification.problem, specification.algorithm, **arguments))
-        for point in outline.points[:SHOWN]:
-            said = ", ".join(f"{name} = {_short(value)}" for name, value in point.items() if name != "stored")
-            typer.echo(f"{said}{'  (stored)' * point['stored']}")
-        if len(outline.points) > SHOWN:
-            typer.echo(f"… and {len(outline.points) - SHOWN} more")
-        typer.echo(repr(outline)[1:-1])
-        return
-    assert output is not None
     found = quiet(lambda: run(specification.problem, specification.algorithm, **arguments), SweepWarning)
     found.save(output, overwrite=force)
     said = wrote(output)
@@ -63,7 +44,3 @@ def sweep(
     if broken:
         typer.echo(f"warning: {len(broken)} points failed; the first: {broken[0]['reason']}", err=True)
         raise typer.Exit(UNSURE)
-
-
-def _short(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

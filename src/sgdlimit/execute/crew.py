@@ -243,7 +243,7 @@ def chosen(executor: object) -> Executor | None:
     if executor is None:
         return None
     if callable(given := getattr(executor, "get_executor", None)):  # a dask Client
-        executor = given()
+        executor = given(pure=False)
     if not isinstance(executor, Executor):
         why = "it must be None, a concurrent.futures executor, or a dask Client"
         raise reject("executor", repr(executor), why)

@@ -12,7 +12,7 @@ from ..results import Result, Runs
 from ..results.quality import ERROR, Status
 from ..results.variables import chosen
 from .legends import DEVIATIONS, DOUBT, ERRORS, HATCH, MEANINGS, OF_RUNS, OF_THEORY, UNRELIABLE, entries, place
-from .looks import Look, looks, setting
+from .looks import Look, looks
 from .panels import Same, panels
 from .scales import few
 
@@ -38,19 +38,16 @@ def learning_curves(
     axes: Same | None = None,
     labels: Sequence[str] | None = None,
     x: str = "time",
-    dim: int | None = None,
-    batch_size: int | None = None,
     log_time: bool = False,
     log_value: bool = False,
 ) -> Same:
-    """Draw variables of theories and runs against time, epochs or steps.
+    """Draw variables of theories and runs against time or epochs.
 
     Runs: solid mean over trials with a band of one standard deviation of the runs. Theories: dotted for the SGF law,
     dashed or otherwise broken for others, with a band of two standard errors where they are Monte Carlo. Results of one
     problem and temperature share a colour; theories over their own runs are in dark ink, each kind with its own.
     Where a solution is unreliable, or its error above 10 % of the curve, the band is hatched and the line has crosses.
-    x: "time" t = ηk/d, "epochs" t/(τδ) or "steps" k = t·d/η. dim, batch_size: d and B of a theory drawn against steps;
-    those of its runs by default. log_time: a logarithmic axis to the right. Returns the axes, one a variable.
+    x: "time" t = ηk/d, or "epochs" t/(τδ). log_time: a logarithmic axis to the right. Returns the axes, one a variable.
     """
     if not results:
         raise reject("results", "nothing", "give at least one Solution or Runs")
@@ -61,7 +58,7 @@ def learning_curves(
     if labels is not None and len(labels) != len(results):
         raise reject("labels", f"{len(labels)} labels", f"give one for each of the {len(results)} results")
     names = _variables(results, variables)
-    clocks = [reading(result, x, *_size(result, results, dim, batch_size)) for result in results]
+    clocks = [reading(result, x) for result in results]
     drawn = looks(results, labels)
     axes, flat = panels(axes, len(names), "variables", max(4.4, 5.2 / len(names)), 3.6)
     for ax, name in zip(flat, names, strict=True):
@@ -80,19 +77,6 @@ def learning_curves(
     for ax in flat[1:]:
         place(ax, {UNRELIABLE: MEANINGS[UNRELIABLE]} if UNRELIABLE in entries(ax) else {})
     return axes
-
-
-def _size(
-    result: Result, results: Sequence[Result], dim: int | None, batch_size: int | None
-) -> tuple[int | None, int | None]:
-    """d and B of a result: its own, those that were given for theories, or those of the runs it is drawn over."""
-    if own := (result.about.get("options") or {}).get("dim"):
-        return own, None
-    runs = [other for other in results if isinstance(other, Runs) and setting(other) == setting(result)]
-    dims = {(other.about.get("options") or {}).get("dim") for other in runs}
-    sizes = {(other.about.get("algorithm") or {}).get("batch_size") for other in runs}
-    dim = dims.pop() if dim is None and len(dims) == 1 else dim
-    return dim, sizes.pop() if batch_size is None and len(sizes) == 1 else batch_size
 
 
 def _doubtful(result: Result, name: str, error: np.ndarray) -> np.ndarray:

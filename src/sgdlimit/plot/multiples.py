@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from ..errors import reject
 from ..results.variables import chosen
 from ..sweep.reading import axes_of, axis_named, curves, dataset_of
-from .legends import BARS, ERRORS, OF_VALUES, Handle, entries, place
+from .legends import ERRORS, OF_VALUES, Handle, entries, place
 from .panels import Given, printed, valued
 
 if TYPE_CHECKING:
@@ -43,14 +43,13 @@ def multiples(
     """Draw curves of a sweep on a grid, one column a value of one axis, one row a value of another.
 
     columns: the first axis by default; rows: none by default. An axis that remains is told by colours. Bands are two
-    errors on either side. A point without a curve is named in its panel, with how it ended. Of a sweep of several kinds
-    the first is drawn as lines, others as points with bars. Returns the axes, an array of rows and columns.
+    errors on either side. A point without a curve is named in its panel, with how it ended. Returns the axes, an array
+    of rows and columns.
     """
-    datasets = list(getattr(sweep, "datasets", {"": dataset_of(sweep)}).values())
-    dataset, names = datasets[0], chosen(variables)
+    dataset, names = dataset_of(sweep), chosen(variables)
     across, down, hue = _roles(dataset, columns, rows)
-    found = [[curves(kind, name, entry) for name in names] for kind in datasets]
-    for name, (value, _) in zip(names, found[0], strict=True):
+    found = [curves(dataset, name, entry) for name in names]
+    for name, (value, _) in zip(names, found, strict=True):
         if "time" not in value.dims:
             raise reject("variables", name, 'the sweep keeps one time only; sweep with keep="curves"')
     shape = (dataset.sizes[down] if down else 1, dataset.sizes[across])
@@ -62,15 +61,11 @@ def multiples(
         for k, colour in enumerate(colours):
             wanted = {axis: index for axis, index in ((across, j), (down, i), (hue, k)) if axis}
             at = dict.fromkeys(axes_of(dataset), 0) | wanted
-            parts = [[(value.isel(at), error.isel(at)) for value, error in kind] for kind in found]
-            drawn = [_line(ax, *part, colour, style) for part, style in zip(parts[0], cycle(STYLES), strict=False)]
+            parts = [(value.isel(at), error.isel(at)) for value, error in found]
+            drawn = [_line(ax, *part, colour, style) for part, style in zip(parts, cycle(STYLES), strict=False)]
             if not all(drawn):
                 word = str(dataset["status"].isel(at).item()) if "status" in dataset else "no curve"
                 missing.append(f"{valued(hue, _value(dataset, hue, k))}: {word}" if hue else word)
-            for value, error in (part for kind in parts[1:] for part in kind):
-                some = slice(None, None, max(1, value.sizes["time"] // 10))
-                bars = {"fmt": "o", "ms": 2.5, "elinewidth": 0.8, "gid": BARS}
-                ax.errorbar(value["time"][some], value[some], ERRORS * error[some], color=colour, **bars)
         corner = {"transform": ax.transAxes, "ha": "right", "va": "top", "fontsize": "x-small", "color": "0.4"}
         ax.text(0.98, 0.98, "\n".join(missing), **corner)
         if i == 0:
@@ -127,8 +122,6 @@ def _legend(table: np.ndarray, named: dict[str, Handle]) -> None:
 
 def _roles(dataset: "xarray.Dataset", columns: str | None, rows: str | None) -> tuple[str, str | None, str | None]:
     """The axes told by columns, by rows and by colours."""
-    if "point" in dataset.dims:
-        raise reject("sweep", "a list of points", "small multiples need a grid; draw it with plot.phase_diagram")
     axes = axes_of(dataset)
     across = axis_named("columns", columns, dataset) if columns else next((a for a in axes if a != rows), None)
     down = axis_named("rows", rows, dataset) if rows else None

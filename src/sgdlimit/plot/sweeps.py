@@ -13,7 +13,6 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from ..errors import reject, whole
-from ..sweep.mesh import scattered
 from ..sweep.reading import axes_of, axis_named, dataset_of, error_of, numbers, read, spans_decades
 from .legends import ERRORS, OF_VALUES, entries
 from .looks import COLOURS
@@ -33,8 +32,6 @@ MARKS = ("x", "+", "1", "2", "3", "4")
 """Of points that did not end well, one a word."""
 REASON = 60
 """Letters of a reason in the legend."""
-PIXELS = 200
-"""Along each axis, of a picture of triangles."""
 
 
 def phase_diagram(
@@ -53,8 +50,8 @@ def phase_diagram(
 ) -> Axes:
     """Draw `variable` of a sweep as colours over two of its axes. Returns the axes.
 
-    Points on a grid are cells, scattered ones are joined to triangles. An axis whose values are spaced geometrically is
-    logarithmic; so are the colours of values that span more than two decades (log_value says otherwise).
+    Every point is a cell. An axis whose values are spaced geometrically is logarithmic; so are the colours of values
+    that span more than two decades (log_value says otherwise).
     time: None or "last", a number, "best" (lowest along time). x, y: which axes (the first two by default).
     lines: a dataset of `sl.critical_line`, or several by label, drawn with bands of two errors. contours: how many, or
     at which values. limits: of the colours. Where there is no value it is hatched; points that did not end well are
@@ -72,7 +69,7 @@ def phase_diagram(
     given = _labelled(lines, names)
     if axes is None:
         axes = plt.subplots(figsize=(5.0, 3.9), layout="constrained")[1]
-    picture = (_triangles if "point" in dataset.dims else _cells)(dataset, value, names, log)
+    picture = _cells(dataset, value, names, log)
     across, up = picture.axes
     drawn = axes.pcolormesh(*picture.edges, picture.shown, norm=norm, cmap="viridis", rasterized=True)
     if len(levels) and min(picture.shown.shape) > 1:
@@ -80,8 +77,6 @@ def phase_diagram(
         axes.clabel(
             axes.contour(*picture.middles, picture.shown, levels=levels, **style), fmt=_short, fontsize="x-small"
         )
-    if "point" in dataset.dims:
-        axes.plot(across.at, up.at, ".", color="black", ms=2.5, alpha=0.6, clip_on=False)
     axes.patch.set(**MISSING)
     across.dress(axes, "x")
     up.dress(axes, "y")
@@ -167,7 +162,7 @@ def _two(dataset: "xarray.Dataset", x: str | None, y: str | None) -> tuple[str, 
     across = x or free.pop(0)
     up = y or free.pop(0)
     for axis in free:
-        if "point" in dataset.dims or dataset.sizes[axis] > 1:
+        if dataset.sizes[axis] > 1:
             raise reject("sweep", f"{len(axes)} axes", f"select one value of {axis}, as dataset.isel({axis}=0) does")
     return across, up
 
@@ -217,30 +212,11 @@ def _cells(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[st
     return Picture((across, up), shown, (across.edges, up.edges), (across.at, up.at))
 
 
-def _triangles(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[str, str], log: bool) -> Picture:
-    """Scattered points: pixels of a function that is linear on the triangles between them."""
-    from scipy.interpolate import LinearNDInterpolator
-
-    _, _, square, mesh = scattered(dataset, *names)
-    across, up = (
-        Axis(name, np.asarray(dataset[name], dtype=float), [], log) for name, log in zip(names, square.log, strict=True)
-    )
-    values = np.asarray(value.where(value > 0) if log else value, dtype=float)
-    edges = np.linspace(0.0, 1.0, PIXELS + 1)
-    middle = (edges[1:] + edges[:-1]) / 2
-    surface = LinearNDInterpolator(mesh.delaunay, np.log(values) if log else values)
-    picture = surface(np.stack(np.meshgrid(middle, middle), axis=-1))
-    shown = np.ma.masked_invalid(np.exp(picture) if log else picture)
-    ends, centres = ((square.along(0, places), square.along(1, places)) for places in (edges, middle))
-    return Picture((across, up), shown, ends, centres)
-
-
 def _mark(axes: Axes, dataset: "xarray.Dataset", across: Axis, up: Axis) -> None:
     """Points that did not end well, by their word and the reason that all with this word have in common."""
     if "status" not in dataset:
         return
-    if "point" not in dataset.dims:
-        dataset = dataset.assign_coords({axis.name: Axis.of(dataset, axis.name).at for axis in (across, up)})
+    dataset = dataset.assign_coords({axis.name: Axis.of(dataset, axis.name).at for axis in (across, up)})
     dataset = dataset.assign(reason=dataset.get("reason", dataset["status"]))
     told = dataset[["status", "reason"]].astype(str).to_dataframe().reset_index()
     unwell = told[~told["status"].isin(["complete", ""])].groupby("status", sort=False)

@@ -48,8 +48,6 @@ class LabelRule(abc.ABC):
 class Linear(LabelRule):
     """y = r* + z (the sum over teacher units, if there are several)."""
 
-    latex = "y_i = <star> + z_i"
-
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """r* + z, r* summed over the teacher's units."""
         return jnp.sum(r_star) + z
@@ -61,7 +59,6 @@ class Sign(LabelRule):
 
     binary = True
     smooth = False
-    latex = r"y_i = \mathrm{sign}(<star> + z_i)"
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """±1; a zero counts as +1, so that a label is always ±1."""
@@ -78,7 +75,6 @@ class Logit(LabelRule):
     slope: float = leaf(default=1.0, above=0, why=POSITIVE)
     binary = True
     smooth = False
-    latex = "P(y_i = 1) = 1 / (1 + e^{-<slope*><star> - z_i})"
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The sign of the teacher's log-odds plus the logistic variable in z."""
@@ -95,7 +91,6 @@ class Noise(LabelRule):
 
     binary: bool = static(flag, default=False)
     planted = False
-    latex = "y_i = z_i"
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """z itself, whatever r* is."""
@@ -108,7 +103,6 @@ class ByClass(LabelRule):
 
     values: Any = static(default=None)
     planted = False
-    latex = "y_i = <values>_{c_i}"
 
     def __post_init__(self) -> None:
         if self.values is not None:
@@ -139,7 +133,6 @@ class TwoLayerLabels(LabelRule):
 
     activation: Any = static(activation)
     readout: Any = 1.0
-    latex = r"y_i = \sum_a <readout*><activation>(r^*_{ia}) + z_i"
 
     def __post_init__(self) -> None:
         number("TwoLayerLabels.readout", self.readout)
@@ -162,7 +155,6 @@ class Labels(LabelRule):
     smooth: bool = static(flag, default=True)
     parameters: Mapping[str, Any] = named(2)
     planted = False  # fn decides: it is traced with r_star=None when there is no teacher
-    latex = "y_i = <fn>(r^*_i, z_i<;>)"
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """What the user's function says of (r*, z)."""

@@ -82,7 +82,6 @@ class Normal(EntryLaw):
     """N(0, scale²)."""
 
     scale: float = leaf(default=1.0, **SCALE)
-    latex = r"\sim \mathcal{N}(0, <scale>^2)"
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Gaussian entries of the given shape."""
@@ -102,7 +101,6 @@ class Point(EntryLaw):
     """A fixed value; a sequence gives one value per unit."""
 
     value: Any = 0.0
-    latex = "= <value>"
 
     def __post_init__(self) -> None:
         if traced(self.value):
@@ -131,7 +129,6 @@ class Rademacher(EntryLaw):
     """±scale with equal probability."""
 
     scale: float = leaf(default=1.0, **SCALE)
-    latex = r"= \pm <scale>"
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Random signs times the scale."""
@@ -152,7 +149,6 @@ class Uniform(EntryLaw):
 
     low: float = -math.sqrt(3.0)
     high: float = math.sqrt(3.0)
-    latex = r"\sim \mathrm{Unif}[<low>, <high>]"
 
     def __post_init__(self) -> None:
         low = real("Uniform.low", self.low, least=-LARGEST, most=LARGEST, why=ENTRY)
@@ -178,7 +174,6 @@ class SparseNormal(EntryLaw):
     density: float = leaf(default=0.1, above=0, most=1, why="a fraction in (0, 1]")
     scale: float = leaf(default=1.0, **SCALE)
     rarest = property(attrgetter("density"))
-    latex = r"\sim <1-density>\,\delta_0 + <density>\,\mathcal{N}(0, <scale>^2)"
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """Gaussian entries at some places, zeros at the others."""
@@ -209,7 +204,6 @@ class Law(EntryLaw):
     second_moment: float | None = None
     quantiles = False
     exact_moments = property(lambda self: self.mean is not None)  # otherwise they are estimated
-    latex = r"\sim <fn>"
 
     def __post_init__(self) -> None:
         if (self.mean is None) != (self.second_moment is None):

@@ -63,7 +63,6 @@ class Square(LossLike):
     """½(r−y)²: linear regression (`eq:lin_setup`)."""
 
     smooth = True
-    latex = r"\frac{1}{2}(<r> - <y>)^2"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """Half of the squared difference, ½(r−y)²."""
@@ -75,7 +74,6 @@ class Logistic(LossLike):
     """log(1 + exp(−y r)), y = ±1."""
 
     smooth = True
-    latex = r"\log(1 + e^{-<y> <r>})"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """log(1 + exp(−y r)), without overflow."""
@@ -88,7 +86,6 @@ class Huber(LossLike):
 
     threshold: float = leaf(default=1.0, above=0, why=POSITIVE)
     smooth = True
-    latex = r"\frac{1}{2}(<r> - <y>)^2\ (|<r> - <y>| \leq <threshold>;\ \mathrm{linear\ beyond})"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The clipped-gradient form: its derivative is clip(r−y, ±threshold)."""
@@ -100,8 +97,6 @@ class Huber(LossLike):
 class Absolute(LossLike):
     """|r−y|: regression on the median."""
 
-    latex = r"|<r> - <y>|"
-
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """|r−y|; its gradient is sign(r−y), 0 at the kink, where that of `jnp.abs` is 1."""
         return (r - y) * jnp.sign(r - y)
@@ -112,7 +107,6 @@ class Quantile(LossLike):
     """Pinball loss: level·(y−r) below the label, (1−level)·(r−y) above. The minimum is the `level`-quantile of y."""
 
     level: float = leaf(above=0, most=math.nextafter(1.0, 0.0), why="it must be a number q with 0 < q < 1")
-    latex = r"\max(<level>(<y> - <r>),\ <1-level>(<r> - <y>))"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The larger of two lines; at the kink its gradient is 1 − level."""
@@ -122,8 +116,6 @@ class Quantile(LossLike):
 @model
 class Hinge(LossLike):
     """max(0, 1 − y r), y = ±1: the support vector machine."""
-
-    latex = r"\max(0,\ 1 - <y> <r>)"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The margin's deficit; at the kink its gradient is 0."""
@@ -137,7 +129,6 @@ class SmoothHinge(LossLike):
 
     smoothing: float = leaf(default=0.2, above=0, why=POSITIVE)
     smooth = True
-    latex = r"<smoothing> \log(1 + e^{(1 - <y> <r>) / <smoothing>})"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The softplus of the margin's deficit, of width `smoothing`."""
@@ -149,7 +140,6 @@ class Exponential(LossLike):
     """exp(−y r), y = ±1 (boosting)."""
 
     smooth = True
-    latex = r"e^{-<y> <r>}"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """exp(−y r), which grows without bound for wrong signs."""
@@ -170,7 +160,6 @@ class Loss(LossLike):
     predict: Callable[..., Any] | None = function(default=None)
     error: Callable[..., Any] | None = function(default=None)
     parameters: Mapping[str, Any] = named(2)
-    latex = "<fn>(<r>, <y><;>)"
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """What the user's function gives at (r, y), with its parameters."""
@@ -188,7 +177,6 @@ class TwoLayer(LossLike):
     activation: Any = static(activation)
     loss: LossLike = Square()
     readout: Any = 1.0
-    latex = r"\hat{y}_i = \sum_a <readout*><activation>(r_{ia})"
 
     def __post_init__(self) -> None:
         instance("TwoLayer.loss", self.loss, LossLike, "a loss such as sl.Square() or sl.Loss(fn)")

@@ -46,7 +46,6 @@ class NoPenalty(PenaltyLike):
 
     smooth = True
     quadratic = True
-    latex = "0"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """Zero, as an array that autodiff can follow."""
@@ -60,7 +59,6 @@ class Ridge(PenaltyLike):
     strength: float = leaf(**STRENGTH)
     smooth = True
     quadratic = True
-    latex = r"\frac{<strength>}{2}|<row>|^2"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """½λ|θ|², summed over the units."""
@@ -72,7 +70,6 @@ class L1(PenaltyLike):
     """λ Σ |θ|: the lasso."""
 
     strength: float = leaf(**STRENGTH)
-    latex = "<strength>|<each>|"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """λ Σ |θ|; at zero its gradient is 0, where that of `jnp.abs` is 1."""
@@ -91,7 +88,6 @@ class SmoothL1(PenaltyLike):
     strength: float = leaf(**STRENGTH)
     smoothing: float = leaf(default=0.1, above=0, why=POSITIVE)
     smooth = True
-    latex = r"<strength>(\sqrt{<each>^2 + <smoothing>^2} - <smoothing>)"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """λ Σ (sqrt(θ² + s²) − s)."""
@@ -104,7 +100,6 @@ class Quartic(PenaltyLike):
 
     strength: float = leaf(**STRENGTH)
     smooth = True
-    latex = r"\frac{<strength>}{4}<each>^4"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """¼λ Σ θ⁴, summed over the units."""
@@ -120,7 +115,6 @@ class Penalty(PenaltyLike):
 
     fn: Callable[..., Any] = function("fn(theta) -> scalar in jax.numpy")
     parameters: Mapping[str, Any] = named(1)
-    latex = "<fn>(<row><;>)"
 
     def __call__(self, theta: Scalar) -> Scalar:
         """What the user's function gives at θ, with its parameters."""

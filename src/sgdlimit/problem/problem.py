@@ -12,7 +12,6 @@ import numpy as np
 from scipy.special import ndtr
 
 from .._linalg import root_of
-from .._shown import Shown
 from .._tree import settle, shapes_of, static, tree
 from .._types import Array, Host, Key, Scalar
 from ..errors import InputError, flag, instance, real, reject, traced, whole
@@ -47,7 +46,7 @@ CONTRACTS: dict[str, tuple[Any, str]] = {
 
 @tree
 @dataclass(frozen=True, kw_only=True)
-class Problem(Shown):
+class Problem:
     """A learning problem in the limit n, d → ∞, n/d → δ.
 
     loss: L(r, y), or a VectorField ℓ_t(r, r*; z).

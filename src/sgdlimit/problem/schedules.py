@@ -34,8 +34,6 @@ class ScheduleLike(abc.ABC):
 class Constant(ScheduleLike):
     """s = 1: no schedule."""
 
-    latex = "1"
-
     def __call__(self, t: Scalar) -> Scalar:
         """1 at all times."""
         return 1.0
@@ -47,7 +45,6 @@ class PowerDecay(ScheduleLike):
 
     scale: float = leaf(default=1.0, above=0, why="it must be a positive time")
     exponent: float = leaf(default=0.5, least=0, why="it must be a number ≥ 0")
-    latex = "(1 + t / <scale>)^{-<exponent>}"
 
     def __call__(self, t: Scalar) -> Scalar:
         """(1 + t/scale)^(−exponent)."""
@@ -60,7 +57,6 @@ class CosineDecay(ScheduleLike):
 
     duration: float = leaf(above=0, why="it must be a positive time")
     final: float = leaf(default=0.0, least=0, why="it must be a number ≥ 0")
-    latex = r"<final> + <1-final>\,\frac{1}{2}(1 + \cos(\pi t / <duration>))"
 
     def __call__(self, t: Scalar) -> Scalar:
         """final + (1−final)(1 + cos(πt/duration))/2."""
@@ -80,7 +76,6 @@ class Schedule(ScheduleLike):
     fn: Callable[..., Any] = function("fn(t) -> factor in jax.numpy")
     parameters: Mapping[str, Any] = named(1)
     breaks: Any = static(times_of_breaks, default=())
-    latex = "<fn>(t<;>)"
 
     def __call__(self, t: Scalar) -> Scalar:
         """What the user's function gives at t, with its parameters."""

@@ -43,7 +43,6 @@ class VectorField:
     timed = property(lambda self: _time(self.fn) is not None)  # whether the function takes the time
     smooth = quadratic = False
     prox = None
-    latex = "<fn>(<state><;>)"
 
     def at(self, t: Scalar, *state: Any) -> Any:
         """The field at time t and the given state, (r, r_star, z) or (theta,)."""

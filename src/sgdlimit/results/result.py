@@ -4,15 +4,15 @@ The arrays are plain numpy, so that the core needs no xarray; `.dataset` builds 
 """
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from .. import _shown
 from ..errors import MissingError, reject
 from .quality import ERROR, Quality, Status, check_about, percent, scale, share
 from .statistics import total_error
@@ -31,13 +31,11 @@ class Result(abc.ABC):
 
     variables: arrays by name; coords: the values along an axis, where it has any.
     about: plain words: method, problem, algorithm, seed, version, options, status, message, quality, diagnostics.
-    functions: the user's own, by name or place, for `problem` and `algorithm` to be rebuilt with (see `sl.load`).
     """
 
     variables: Mapping[str, Variable]
     coords: Mapping[str, np.ndarray]
     about: Mapping[str, Any] = field(default_factory=dict)
-    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_about(self.about)
@@ -98,17 +96,17 @@ class Result(abc.ABC):
 
     @property
     def problem(self) -> "Problem | None":
-        """The Problem, rebuilt from the stored words; None if it held a function of the user's not in `functions`."""
+        """The Problem, rebuilt from the stored words; None if it held a function of the user's."""
         from ..describe import problem_from_words, rebuild
 
-        return rebuild(self.about.get("problem"), problem_from_words, self.functions)
+        return rebuild(self.about.get("problem"), problem_from_words)
 
     @property
     def algorithm(self) -> "Algorithm | None":
         """The algorithm, rebuilt in the same way."""
         from ..describe import algorithm_from_words, rebuild
 
-        return rebuild(self.about.get("algorithm"), algorithm_from_words, self.functions)
+        return rebuild(self.about.get("algorithm"), algorithm_from_words)
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
@@ -180,7 +178,8 @@ class Result(abc.ABC):
         return "\n".join([f"<{self.title()}>", *(f"  {k:<{width}}  {v}" for k, v in self.lines())])
 
     def _repr_html_(self) -> str:
-        return _shown.html(self)
+        rows = "".join(f"<tr><th>{escape(key)}</th><td>{escape(text)}</td></tr>" for key, text in self.lines())
+        return f"<strong>{escape(self.title())}</strong><table>{rows}</table>"
 
 
 @final

@@ -2,17 +2,15 @@
 
 After the netCDF comes a checksum of all of it, which other readers do not see: damage is told before HDF5, which may
 hang or crash on it, reads a byte. It tells damage, not malice. A file never runs code: a function of the user's is
-stored as its source, and comes back only if the caller passes it.
+stored as its source.
 """
 
-import dataclasses
 import hashlib
 import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +76,8 @@ def _netcdf(result: Result) -> bytes:
     return memory.getvalue()
 
 
-def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
-    """Read a `Solution` or `Runs` written by `save`.
-
-    functions: the user's own functions, with which `.problem` and `.algorithm` are rebuilt: by the name under which the
-    file has them, {"tukey": tukey}, or by their place, {"loss.fn": tukey}. Nothing in the file is ever run.
-    """
+def load(path: str | Path) -> Any:
+    """Read a `Solution` or `Runs` written by `save`. Nothing in the file is ever run."""
     file = source("path", path)
     whole = intact(file)
     if whole is False:
@@ -91,8 +85,7 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
     if whole is None:
         _rehearse(file)
     try:
-        result = _result(file, *_arrays(file))
-        return dataclasses.replace(result, functions=_known(result.about, dict(functions or {})))
+        return _result(file, *_arrays(file))
     except InputError:
         raise
     except Exception as error:  # whatever HDF5 and its readers raise on damaged bytes
@@ -145,7 +138,7 @@ def _result(
     """A result from what stands in a file."""
     kind = attributes.get("sgdlimit_kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        if "kinds" in attributes:
+        if kind == "sweep":
             raise reject("path", file, "it holds a sweep; read it with sl.Sweep.load")
         raise reject("path", file, "a netCDF file, but not an sgdlimit result; give one written by .save()")
     if int(attributes["sgdlimit_format"]) > FORMAT:
@@ -158,24 +151,3 @@ def _result(
     if wrong := fault(result):
         raise reject("path", file, f"the file is damaged: {wrong}; write it again")
     return result
-
-
-def _known(about: Mapping[str, Any], functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """The caller's functions, each of which must stand somewhere in the file."""
-    stored = dict(_functions({**(about.get("problem") or {}), "algorithm": about.get("algorithm")}, ""))
-    for name, fn in functions.items():
-        if not callable(fn):
-            raise reject("functions", f"{name}={fn!r}", "it must be a table of functions by name")
-        if name not in stored and name not in stored.values():
-            there = ", ".join(f"{place} ({word})" for place, word in stored.items()) or "none"
-            raise reject("functions", name, f"the file has no function of this name or place; it has {there}")
-    return functions
-
-
-def _functions(words: object, place: str) -> Iterator[tuple[str, object]]:
-    """Place and name of every function of the user's in stored words."""
-    if isinstance(words, dict):
-        if "function" in words:
-            yield place, words["function"]
-        for key, inner in words.items():
-            yield from _functions(inner, f"{place}.{key}".lstrip("."))

@@ -15,10 +15,10 @@ from concurrent import futures
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import reject, whole
-from ..execute.crew import MOST, many, refuse_fork
+from ..execute.crew import MOST, check_pickles, chosen, many
 from .tasks import Outcome, Task, failed, perform, perform_elsewhere, performing
 
 Finished = Generator[tuple[Task, Outcome], None, None]
@@ -27,39 +27,31 @@ PATIENCE = 10.0
 """Seconds in which a scheduler must answer."""
 POLL = 1.0
 """Seconds between two looks at an executor: a lost scheduler does not announce itself."""
-AHEAD = 64
-"""Tasks handed to an executor of the user's at a time, at least: who knows how many workers it has."""
+AHEAD = 256
+"""Workers that an executor is taken to have which does not say how many."""
 
 
-class Engine(NamedTuple):
-    """A place where tasks run, and what must be known of it beforehand."""
-
-    run: Callable[[Iterator[Task]], Finished]
-    workers: int | None = None
-    """How many run at a time; None: it may change."""
-    by_name: bool = False
-    """Whether it knows functions by their names alone."""
+Engine = Callable[[Iterator[Task]], Finished]
 
 
-def choose(executor: Any, retries: int) -> Engine:
-    """The engine that the user means, which sends a task again so often that was lost; no other is accepted."""
+def choose(executor: Any, retries: int, example: Task) -> Engine:
+    """The engine that the user means, which sends a task again so often that was lost; no other is accepted.
+
+    example: one of the tasks, which must be fit to be sent there.
+    """
     if executor is None:
-        return Engine(_here, 1)
-    if executor == "processes" or (hasattr(executor, "__index__") and not isinstance(executor, bool)):
-        count = os.cpu_count() or 1 if executor == "processes" else executor
-        count = whole("executor", count, least=1, most=4096, why="a number of processes must be from 1 to 4096")
-        return Engine(partial(_processes, count, retries), count, by_name=True)
+        return _here
+    if hasattr(executor, "__index__") and not isinstance(executor, bool):
+        count = whole("executor", executor, least=1, most=4096, why="a number of processes must be from 1 to 4096")
+        check_pickles(example)
+        return partial(_processes, count, retries)
     if isinstance(executor, str) and "://" in executor:
-        return Engine(partial(_scheduler, executor, retries))
-    if isinstance(executor, Executor):
-        refuse_fork(executor)
-        by_name = isinstance(executor, ProcessPoolExecutor) or type(executor).__module__.startswith("mpi4py")
-        workers = getattr(executor, "_max_workers", None)
-        return Engine(partial(_executor, executor, retries), workers, by_name)
-    if callable(getattr(executor, "get_executor", None)):
-        return Engine(partial(_cluster, executor, retries))
-    why = "it must be None, a number of processes, 'processes', a concurrent.futures executor, a dask Client,"
-    raise reject("executor", repr(executor), f"{why} or the address of a scheduler, 'tcp://host:8786'")
+        return partial(_scheduler, executor, retries)
+    given = chosen(executor)
+    assert given is not None
+    if isinstance(given, ProcessPoolExecutor) or type(given).__module__.startswith("mpi4py"):
+        check_pickles(example)
+    return partial(_executor, given, retries)
 
 
 def _here(tasks: Iterator[Task]) -> Finished:
@@ -68,7 +60,7 @@ def _here(tasks: Iterator[Task]) -> Finished:
     import jax
 
     for first in tasks:
-        if any(kind != "solve" for kind in first.calls):
+        if first.kind != "solve":
             yield from ((task, perform(task)) for task in chain([first], tasks))
             return
         wave, rest = MOST, chain([first], tasks)
@@ -87,7 +79,7 @@ def _through(
     tasks: Iterator[Task],
     retries: int,
     trouble: str,
-    ahead: Callable[[], int],
+    ahead: int,
     gone: Callable[[], bool] = lambda: False,
 ) -> Finished:
     """By an executor, which is given so many tasks at a time. `trouble`: what is said of tasks that it lost."""
@@ -105,7 +97,7 @@ def _through(
 
     try:
         while True:
-            while len(running) < ahead() and (task := next(tasks, None)) is not None:
+            while len(running) < ahead and (task := next(tasks, None)) is not None:
                 send(task)
             if not running:
                 return
@@ -120,9 +112,9 @@ def _through(
                     if sent[task.key] <= retries:
                         send(task)
                         continue
-                    outcome = failed(task, trouble.format(sent[task.key]))
+                    outcome = failed(trouble.format(sent[task.key]))
                 except Exception as error:
-                    outcome = failed(task, f"{type(error).__name__}: {error}")
+                    outcome = failed(f"{type(error).__name__}: {error}")
                 yield task, outcome
     finally:
         for future in running:
@@ -130,33 +122,16 @@ def _through(
 
 
 def _executor(executor: Executor, retries: int, tasks: Iterator[Task]) -> Finished:
-    """One of the user's own: threads, processes, MPI (`mpi4py.futures.MPIPoolExecutor`), …."""
+    """One of the user's own: threads, processes, MPI (`mpi4py.futures.MPIPoolExecutor`), a Dask cluster, ….
+
+    The scheduler of a cluster tries a task again whose worker died; what it forgot, restarted, is sent again.
+    """
     function = perform if isinstance(executor, ThreadPoolExecutor) else perform_elsewhere
-    ahead = max(AHEAD, 4 * (getattr(executor, "_max_workers", None) or 1))
-    trouble = "the executor broke, {} times; run again with a new one"
-    return _through(partial(executor.submit, function), tasks, retries, trouble, lambda: ahead)
-
-
-def _cluster(client: Any, retries: int, tasks: Iterator[Task]) -> Finished:
-    """A Dask cluster. Its scheduler tries a task again whose worker died; what it forgot, restarted, is sent again."""
-
-    def gone() -> bool:
-        return client.status == "closed"
-
-    def submit(task: Task) -> Future[Outcome]:
-        if gone():
-            raise BrokenExecutor
-        return executor.submit(perform_elsewhere, task)
-
-    def ahead() -> int:
-        try:
-            return max(AHEAD, 4 * sum(client.nthreads().values()))  # of all workers, which may come and go
-        except Exception:  # a scheduler that restarts, or is gone, does not tell
-            return AHEAD
-
-    executor = client.get_executor(pure=False)
-    trouble = "the scheduler lost it {} times, or is gone; finished points are kept, run again when there is one"
-    return _through(submit, tasks, retries, trouble, ahead, gone)
+    client = getattr(executor, "_client", None)  # of a dask cluster
+    ahead = 4 * (getattr(executor, "_max_workers", None) or AHEAD)
+    trouble = "the executor, or its scheduler, broke {} times; finished points are kept, run again with a new one"
+    submit = partial(executor.submit, function)
+    return _through(submit, tasks, retries, trouble, ahead, lambda: getattr(client, "status", "") == "closed")
 
 
 def _scheduler(address: str, retries: int, tasks: Iterator[Task]) -> Finished:
@@ -172,7 +147,7 @@ def _scheduler(address: str, retries: int, tasks: Iterator[Task]) -> Finished:
         why = f"no scheduler answers there within {PATIENCE:g} s ({said}); start one with `dask scheduler`"
         raise reject("executor", address, why) from None
     with client:
-        yield from _cluster(client, retries, tasks)
+        yield from _executor(client.get_executor(pure=False), retries, tasks)
 
 
 def _processes(workers: int, retries: int, tasks: Iterator[Task]) -> Finished:
@@ -194,7 +169,7 @@ def _processes(workers: int, retries: int, tasks: Iterator[Task]) -> Finished:
     trouble = "its process died {} times; killed, or out of memory"
     try:
         pools[0].submit(os.getpid).result()
-        yield from _through(submit, tasks, retries, trouble, lambda: workers)
+        yield from _through(submit, tasks, retries, trouble, workers)
     except BrokenExecutor:
         why = 'worker processes do not start; a script must call sweep under `if __name__ == "__main__":`'
         raise reject("executor", workers, f"{why}, or with executor=None") from None

@@ -3,20 +3,14 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..errors import real, reject
 from . import reading
-from .mesh import scattered
-from .reading import Diagram, Entry, Time, axis_named, dataset_of, logarithmic, numbers, read, spans_decades
+from .reading import Diagram, Entry, Time, axis_named, dataset_of, logarithmic, read, spans_decades
 
 if TYPE_CHECKING:
     import xarray
 
-VALUES = 33
-"""Of the other axis, at which a line through scattered points is looked for."""
-STEPS = 1025
-"""Places along the axis at which triangles are cut."""
 FLAT = 0.1
 """A curve is not believed to be flatter at a crossing than this share of the mean slope between the neighbours."""
 JUMP = 3.0
@@ -46,7 +40,6 @@ def critical_line(
     time: Time = None,
     entry: Entry = (0, 0),
     which: str = "first",
-    at: ArrayLike | None = None,
 ) -> "xarray.Dataset":
     """Where `variable` crosses `level` along one axis, for every value of the others.
 
@@ -55,8 +48,7 @@ def critical_line(
     profile without every other point, and is that of a uniform law between two neighbours where these are all there is.
     variable "status", level a word such as "diverged": the boundary of the points that ended so.
     time: None or "last", a number, "best" (lowest along time). entry: of a matrix over units. which: the "first" or the
-    "last" crossing. at: of points that are scattered over two axes, values of the other axis (33 by default); the
-    profile is then that of the triangles between points.
+    "last" crossing.
     Returns a dataset over the other axes that holds `along` by name, `…_stderr`, `…_interpolation_error`, `crossings`
     (how many there are) and `reason` (why there is none: the place is then missing).
     """
@@ -67,18 +59,13 @@ def critical_line(
     if which not in ("first", "last"):
         raise reject("which", repr(which), "it must be 'first' or 'last'")
     gap, error, words = _gap(dataset, variable, level, time, entry)
-    width = xarray.zeros_like(error)
-    if "point" in dataset.dims:
-        gap, error, width = _on_triangles(dataset, axis, gap, error, at)
-    elif at is not None:
-        raise reject("at", repr(at), "points on a grid have their own values; leave it out")
     x = np.asarray(gap[axis])
     if x.dtype.kind not in "fiu" or not np.all(np.isfinite(x)) or len(x) < 2 or len(np.unique(x)) < len(x):
         raise reject("along", axis, "its values must be two or more different finite numbers")
     order, log = np.argsort(x), logarithmic(x, gap[axis].attrs.get("scale"))
     u = np.log(x[order]) if log else x[order].astype(float)
     gap = gap.transpose(..., axis)
-    rows = (np.asarray(part.transpose(*gap.dims)).reshape(-1, len(x))[:, order] for part in (gap, error, width))
+    rows = (np.asarray(part.transpose(*gap.dims)).reshape(-1, len(x))[:, order] for part in (gap, error))
     found = [_crossing(u, *row, which=which, jumps=variable == "status") for row in zip(*rows, strict=True)]
     others = {dim: gap[dim] for dim in gap.dims[:-1]}
     place, stderr, between, count, reason = (np.reshape(part, gap.shape[:-1]) for part in zip(*found, strict=True))
@@ -113,17 +100,12 @@ def _gap(
     return value - number, error, words
 
 
-def _crossing(
-    u: np.ndarray, gap: np.ndarray, error: np.ndarray, width: np.ndarray, *, which: str, jumps: bool
-) -> Crossing:
-    """Where values change sign, zero counted as positive; missing ones are left out.
-
-    width: the least stretch on which a root is known to lie, whatever the values. jumps: values are two, ±½.
-    """
+def _crossing(u: np.ndarray, gap: np.ndarray, error: np.ndarray, *, which: str, jumps: bool) -> Crossing:
+    """Where values change sign, zero counted as positive; missing ones are left out. jumps: values are two, ±½."""
     from scipy.interpolate import PchipInterpolator
 
     known = np.isfinite(gap)
-    u, gap, error, width = (part[known] for part in (u, gap, error, width))
+    u, gap, error = u[known], gap[known], error[known]
     roots = _roots(u, gap)
     if not roots:
         above = len(gap) and gap[0] >= 0
@@ -145,7 +127,7 @@ def _crossing(
     moved = [min(abs(root - place) for root in found) for found in thinner if found]
     if moved and not jumps and slopes[i] <= JUMP * max(beside, default=0.0):
         bound = min(bound, reading.SECOND * max(moved))
-    return Crossing(place, stderr, float(max(bound, reading.UNIFORM * width[i])), len(roots))
+    return Crossing(place, stderr, float(bound), len(roots))
 
 
 def _roots(u: np.ndarray, gap: np.ndarray) -> dict[int, float]:
@@ -156,28 +138,3 @@ def _roots(u: np.ndarray, gap: np.ndarray) -> dict[int, float]:
     brackets = np.flatnonzero((gap[1:] >= 0) != (gap[:-1] >= 0))
     curve = PchipInterpolator(u, gap) if len(brackets) else None
     return {int(i): float(brentq(lambda at: float(curve(at)), u[i], u[i + 1])) for i in brackets}  # type: ignore
-
-
-def _on_triangles(
-    dataset: "xarray.Dataset", axis: str, gap: "xarray.DataArray", error: "xarray.DataArray", at: ArrayLike | None
-) -> list["xarray.DataArray"]:
-    """Functions that are linear on the triangles between scattered points, on a grid; and the heights of triangles."""
-    import xarray
-    from scipy.interpolate import LinearNDInterpolator
-
-    other, _, square, mesh = scattered(dataset, y=axis)
-    (low, start), (high, end), (_, log) = square
-    others = square.along(0, np.linspace(0.0, 1.0, VALUES)) if at is None else numbers("at", at)
-    if not np.all((others >= low) & (others <= high)):
-        raise reject("at", at, f"the points lie between {low:g} and {high:g}")
-    u = np.linspace(0.0, 1.0, STEPS)
-    right = square.unit(np.stack([others, np.full(len(others), start)], axis=-1))[:, 0]
-    grid = np.stack(np.meshgrid(right, u, indexing="ij"), axis=-1)
-    surfaces = LinearNDInterpolator(mesh.delaunay, np.stack([gap, error], axis=-1, dtype=float))(grid)
-    heights = np.ptp(mesh.unit[mesh.delaunay.simplices][..., 1], axis=1)[mesh.delaunay.find_simplex(grid)]
-    heights *= np.log(end / start) if log else end - start
-    coords = {
-        other: (other, others, dataset[other].attrs),
-        axis: (axis, square.along(1, u), {"scale": "log" if log else "linear"}),
-    }
-    return [xarray.DataArray(part, coords, (other, axis)) for part in (*np.moveaxis(surfaces, -1, 0), heights)]

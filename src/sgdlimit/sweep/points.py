@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,15 +22,6 @@ Path = tuple[str, ...]
 """Where a field is: ('problem', 'penalty', 'strength'), ('algorithm', 'temperature'), ('options', 'tol')."""
 
 
-class Plan(NamedTuple):
-    """Which points there are: names of axes, and values by name for every point."""
-
-    names: tuple[str, ...]
-    points: tuple[dict[str, object], ...]
-    axes: dict[str, tuple[object, ...]] | None
-    """Values along every axis of a grid, whose last axis runs fastest; None: a list of points."""
-
-
 @dataclass(frozen=True)
 class Setting:
     """What one point computes with."""
@@ -40,26 +31,16 @@ class Setting:
     options: dict[str, Any]
 
 
-def grid(over: object) -> Plan:
-    """Every combination of the values of the axes."""
+def axes_of(over: object) -> dict[str, tuple[object, ...]]:
+    """Values along every axis, by its name, as the user gives them."""
     if not isinstance(over, Mapping) or not over:
         raise reject("over", repr(over), 'name axes and their values: over={"sample_ratio": [1.0, 2.0]}')
-    axes = {name: _values(name, values) for name, values in over.items()}
-    points = tuple(dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
-    return Plan(tuple(axes), points, axes)
+    return {name: _values(name, values) for name, values in over.items()}
 
 
-def listed(points: object) -> Plan:
-    """The points that the user lists, each with a value for the same names."""
-    example = 'give a list such as [{"sample_ratio": 1.0, "temperature": 0.2}, …]'
-    if not isinstance(points, Sequence) or isinstance(points, str) or not points:
-        raise reject("points", repr(points), example)
-    for index, point in enumerate(points):
-        if not isinstance(point, Mapping) or not point:
-            raise reject(f"points[{index}]", repr(point), example)
-        for name in {*point} ^ {*points[0]}:
-            raise reject(f"points[{index}]", dict(point), f"every point must name the same fields; see {name!r}")
-    return Plan(tuple(points[0]), tuple({name: _plain(p[name]) for name in points[0]} for p in points), None)
+def every(axes: Mapping[str, tuple[object, ...]]) -> list[dict[str, object]]:
+    """Every combination of the values of the axes, the last axis fastest."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def _values(name: str, values: Any) -> tuple[object, ...]:
@@ -83,10 +64,9 @@ def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def settings(plan: Plan, base: Setting, paths: Mapping[str, Path]) -> Iterator[Setting]:
-    """What each point computes with. The classes check the values of every one, so walk through all before any work."""
-    for point in plan.points:
-        yield _changed(base, {paths[name]: value for name, value in point.items()})
+def setting(point: Mapping[str, object], base: Setting, paths: Mapping[str, Path]) -> Setting:
+    """What a point computes with. The classes check its values, so make all before any work."""
+    return _changed(base, {paths[name]: value for name, value in point.items()})
 
 
 def _changed(value: Any, changes: Mapping[Path, object]) -> Any:

@@ -54,9 +54,7 @@ def dataset_of(sweep: Diagram) -> "xarray.Dataset":
 
 
 def axes_of(dataset: "xarray.Dataset") -> tuple[str, ...]:
-    """The axes of the sweep: dimensions of the points, or coordinates along `point`."""
-    if "point" in dataset.dims:
-        return tuple(str(name) for name, at in dataset.coords.items() if at.dims == ("point",) and name != "point")
+    """The axes of the sweep: dimensions of the points."""
     return tuple(str(dim) for dim in dataset.dims if dim not in AXES)
 
 

@@ -1,33 +1,26 @@
-"""`sweep`: every point checked before any work, computed once, kept when it is finished; `plan_sweep`: beforehand."""
+"""`sweep`: every point checked before any work, computed once, kept when it is finished."""
 
 import contextlib
-import datetime
-import math
 import random
-import time as clock
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ..algorithms import Algorithm
 from ..errors import SweepWarning
 from ..problem import Problem
 from ..progress import Progress
-from ..solver import plan
 from .ask import PreparedSweep, prepare
 from .result import Sweep, assemble
-from .store import Store
-from .tasks import Outcome, Task, perform
+from .tasks import Outcome, Task
 
 
 def sweep(
     problem: Problem,
     algorithm: Algorithm,
-    over: Mapping[str, Any] | None = None,
+    over: Mapping[str, Any],
     *,
-    points: Sequence[Mapping[str, Any]] | None = None,
-    kind: Any = "solve",
+    kind: str = "solve",
     t_max: float | None = None,
     times: Any = None,
     keep: str = "curves",
@@ -39,14 +32,12 @@ def sweep(
     progress: bool | None = None,
     **options: Any,
 ) -> Sweep:
-    """Learning curves over a grid of parameters, or over a list of points, as one labelled dataset.
+    """Learning curves over a grid of parameters, as one labelled dataset.
 
     over: values by name of an axis, {"sample_ratio": [1.0, 2.0], "temperature": [0.2, 0.4]}: every combination is a
         point. A name is a field of the problem, of one of its parts ("penalty.strength"), of the algorithm, a parameter
         of a function of yours, or an option ("tol", "seed", "t_max"); the end of it is enough where that is unique.
-    points: a list of such tables instead, one for each point; `sl.design.latin` and `sl.design.sobol` make some.
-    kind: "solve", "least_squares", "online", "simulate", or several, which are then compared; as a table,
-        {"solve": {"tol": 1e-3}, "simulate": {"dim": 400}}, with options for each.
+    kind: what is called at every point: "solve", "least_squares", "online" or "simulate".
     t_max, times: all points record at the same times, 65 up to t_max unless `times` says others. With t_max as an axis
         only final values can be kept.
     keep: "curves", or "final" for values at the last time.
@@ -57,13 +48,13 @@ def sweep(
     executor: None (here, one after another), a number of processes, a `concurrent.futures` executor, a dask `Client`,
         or the address of a scheduler, "tcp://host:8786".
     retries: how often a point is tried again whose process died.
-    options: of the functions, such as tol, dt, metrics, dim, trials.
+    options: of the function, such as tol, dt, metrics, dim, trials.
 
     A point that is refused, diverges or runs out of memory is marked, with its reason; the others go on.
     """
     asked = prepare(
-        problem, algorithm, over, listed=points, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed,
-        seeds=seeds, store=store, executor=executor, retries=retries, options=options,
+        problem, algorithm, over, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed, seeds=seeds, store=store,
+        executor=executor, retries=retries, options=options,
     )  # fmt: skip
     try:
         outcomes = asked.stored()
@@ -75,7 +66,7 @@ def sweep(
             words = f"{total - missing} of {total} points are kept in {asked.store.folder}"
             words += "; the same call goes on from there"
         raise KeyboardInterrupt(words) from None
-    found = assemble(asked.plan, asked.tasks, outcomes, asked.about)
+    found = assemble(asked.axes, asked.tasks, outcomes, asked.about)
     broken = [line for line in found.failed if line["status"] == "failed"]
     if broken:
         words = f"{len(broken)} of {len(asked.tasks)} points failed; the first: {broken[0]['reason']}"
@@ -112,7 +103,7 @@ def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) 
     with (
         Progress("sweep", len(missing), progress) as bar,
         warnings.catch_warnings(action="ignore", category=RuntimeWarning),  # `status` and `reason` tell of every point
-        contextlib.closing(asked.engine.run(pending())) as finished,
+        contextlib.closing(asked.engine(pending())) as finished,
     ):
         for task, outcome in finished:
             if store is not None and outcome.lasting and not done_elsewhere(task):
@@ -122,70 +113,3 @@ def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) 
             bar.advance()
             bar.phase(f"{total - len(missing) + len(outcomes.keys() | others)} of {total} done, {failures} failed")
     return outcomes if store is None else outcomes | store.load(others - outcomes.keys())
-
-
-@final
-@dataclass(frozen=True)
-class Outline:
-    """A sweep that has not begun: its points, how many are stored, and what the others will take."""
-
-    points: list[dict[str, Any]]
-    """Values along the axes, and whether it is `stored`."""
-    missing: int
-    seconds: float
-    """Of work that is left, by a pilot; beside compiling."""
-    workers: int | None
-
-    def __repr__(self) -> str:
-        spread = f" on {self.workers} workers" if self.workers and self.workers > 1 else ""
-        duration = datetime.timedelta(seconds=math.ceil(self.seconds))
-        cost = f"about {duration} h{spread}" if self.missing else "nothing to do"
-        return f"<{len(self.points)} points, {len(self.points) - self.missing} of them stored; {cost}>"
-
-
-def plan_sweep(
-    problem: Problem,
-    algorithm: Algorithm,
-    over: Mapping[str, Any] | None = None,
-    *,
-    points: Sequence[Mapping[str, Any]] | None = None,
-    kind: Any = "solve",
-    t_max: float | None = None,
-    times: Any = None,
-    keep: str = "curves",
-    seed: int = 0,
-    seeds: str = "common",
-    store: Any = None,
-    executor: Any = None,
-    retries: int = 2,
-    **options: Any,
-) -> Outline:
-    """What `sweep` with the same arguments would do, and how long: the first and the last missing point are a pilot.
-
-    Of a `solve` to a tolerance only the first stage is run (`sl.plan`). Others are computed here, and stored.
-    """
-    asked = prepare(
-        problem, algorithm, over, listed=points, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed,
-        seeds=seeds, store=store, executor=executor, retries=retries, options=options,
-    )  # fmt: skip
-    missing = asked.missing(asked.stored())
-    keys = {task.key for task in missing}
-    lines = [{**task.labels, "stored": task.key not in keys} for task in asked.tasks]
-    pilots = (*missing[:1], *missing[1:][-1:])
-    each = sum(_pilot(task, asked.store) for task in pilots) / max(len(pilots), 1)
-    return Outline(lines, len(missing), each * len(missing) / (asked.engine.workers or 1), asked.engine.workers)
-
-
-def _pilot(task: Task, store: Store | None) -> float:
-    """Seconds of one point, beside compiling."""
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        said = task.calls.get("solve", {})
-        if task.calls.keys() == {"solve"} and said.keys() <= {"tol", "variables", "replicas"}:
-            given = {"times": task.times, "seed": task.seed, "progress": False, **said}
-            return plan(task.problem, task.algorithm, **given).seconds
-        perform(task)  # compiles
-        begin = clock.perf_counter()
-        outcome = perform(task)
-        if store is not None and outcome.lasting:
-            store.put(task, outcome)
-        return clock.perf_counter() - begin

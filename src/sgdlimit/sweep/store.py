@@ -25,7 +25,7 @@ from ..results import files
 from ..results.variables import Variable
 from .tasks import Outcome, Task, numerical_version
 
-FORMAT = 3
+FORMAT = 4
 """Version of this layout; others are refused."""
 TRIAL = 65536
 """Bytes that are written, and removed, before any work: a disk that has no room for these has none for points."""
@@ -47,7 +47,8 @@ class Store:
         try:
             self.folder.mkdir(exist_ok=True)
             if not sign.exists():
-                if any(not path.name.startswith(".") for path in self.folder.iterdir()):
+                others = any(not path.name.startswith(".") for path in self.folder.iterdir())
+                if others and not sign.exists():  # nobody has begun a store there since we looked
                     raise reject("store", self.folder, "the folder holds other files; name a new one")
                 about = {"sgdlimit_store": FORMAT, "numerical version": numerical_version(), "layout": __doc__}
                 files.replace(sign, json.dumps(about, indent=1).encode(), "store")
@@ -91,7 +92,7 @@ class Store:
         numbers = {name: array for name, array in arrays.items() if name not in words}
         inputs = {
             "problem": to_words(task.problem), "algorithm": to_words(task.algorithm),
-            "calls": {kind: {n: to_words(v) for n, v in said.items()} for kind, said in task.calls.items()},
+            "kind": task.kind, "options": to_words(dict(task.options)),
             "seed": task.seed, "times": task.times.tolist(), "only the last time": task.final,
         }  # fmt: skip
         dims = {name: found.dims for name, found in outcome.arrays.items()}

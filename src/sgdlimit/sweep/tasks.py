@@ -9,7 +9,7 @@ import hashlib
 import json
 import time as clock
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -27,10 +27,9 @@ from ..errors import InputError
 from ..execute.crew import Talk, alone
 from ..execute.place import Shared
 from ..problem import Problem
-from ..results import Result
-from ..results.variables import Variable
+from ..results import Result, Runs
+from ..results.variables import BESIDE, Variable
 from ..solver import solving
-from . import kept
 
 KINDS = ("solve", "least_squares", "online", "simulate")
 """What can be computed at a point."""
@@ -66,8 +65,9 @@ class Task:
 
     problem: Problem
     algorithm: Algorithm
-    calls: Mapping[str, Mapping[str, Any]]
-    """By kind, what its function is told beside problem, algorithm, times and seed."""
+    kind: str
+    options: Mapping[str, Any]
+    """What the function is told beside problem, algorithm, times and seed."""
     times: np.ndarray
     seed: int = 0
     final: bool = False
@@ -89,16 +89,15 @@ class Task:
     @property
     def _inputs(self) -> dict[str, str]:
         options = {
-            f"{kind}.{name}": json.dumps(value) if isinstance(value, float | int | str | None) else digest(value)
-            for kind, said in self.calls.items()
-            for name, value in said.items()
+            f"option {name}": json.dumps(value) if isinstance(value, float | int | str | None) else digest(value)
+            for name, value in self.options.items()
             if name not in WITHOUT_EFFECT
         }
         return options | {
             "problem": _identified(self.problem),
             "algorithm": _identified(self.algorithm),
             "times": hashlib.sha256(self.times.tobytes()).hexdigest(),
-            "kinds": ",".join(self.calls),
+            "kind": self.kind,
         }
 
 
@@ -120,7 +119,7 @@ def _structure(structure: Any) -> str:
 
 
 class Outcome(NamedTuple):
-    """What a point gave: arrays under `kind/name`, with the names of their axes."""
+    """What a point gave: arrays by name, with the names of their axes."""
 
     arrays: dict[str, Variable]
     lasting: bool
@@ -128,18 +127,18 @@ class Outcome(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether one of its kinds failed."""
-        return any(name.endswith("/status") and str(word.values) == "failed" for name, word in self.arrays.items())
+        """Whether it has no result."""
+        return str(self.arrays["status"].values) == "failed"
 
 
-def failed(task: Task, reason: str) -> Outcome:
+def failed(reason: str) -> Outcome:
     """Of a point that nobody computed to its end."""
-    return Outcome({n: v for kind in task.calls for n, v in _ended(kind, "failed", reason).items()}, lasting=False)
+    return Outcome(_ended("failed", reason), lasting=False)
 
 
-def _ended(kind: str, status: str, reason: str, seconds: float = np.nan) -> dict[str, Variable]:
+def _ended(status: str, reason: str, seconds: float = np.nan) -> dict[str, Variable]:
     told = {"status": status, "reason": reason, "seconds": seconds}
-    return {f"{kind}/{name}": Variable((), np.asarray(value)) for name, value in told.items()}
+    return {name: Variable((), np.asarray(value)) for name, value in told.items()}
 
 
 def perform(task: Task) -> Outcome:
@@ -155,37 +154,59 @@ def perform_elsewhere(task: Task) -> Outcome:
 
 def performing(task: Task, shared: Shared) -> Talk[Outcome]:
     """`perform` as a talk, for who carries several points on at once."""
-    results: dict[str, Result] = {}
-    arrays: dict[str, Variable] = {}
-    lasting = True
-    for kind, options in task.calls.items():
-        begin = clock.perf_counter()
-        status = "failed"
-        try:
-            if task.version != numerical_version():
-                raise RuntimeError(f"the worker has {numerical_version()}, the sweep {task.version}; install the same")
-            given = {"times": task.times, "progress": False, **options}
-            if "seed" in takes(kind):
-                given["seed"] = task.seed
-            if kind == "solve":
-                result = yield from solving(task.problem, task.algorithm, shared, **given)
-            else:
-                result = function(kind)(task.problem, task.algorithm, **given)
-            status, reason = str(result.status), result.message
-            lasting = lasting and not reason.endswith(CROWDED)
-            results[kind] = result
-            times, own_steps = (
-                task.times[-1:] if task.final else task.times,
-                kind == "simulate" or task.algorithm.discrete,
-            )
-            arrays |= {f"{kind}/{name}": found for name, found in kept.curves(result, times, own_steps)}
-        except InputError as error:
-            reason = str(error)
-        except Exception as error:
-            text = " ".join(str(error).split())[:200]
-            reason = f"{'out of memory' if machine.ran_out(error) else type(error).__name__}: {text}"
-            lasting = False
-        arrays |= _ended(kind, status, reason, clock.perf_counter() - begin)
-    if len(task.calls) > 1:
-        arrays |= {f"comparison/{name}": found for name, found in kept.compared(list(task.calls), results).items()}
-    return Outcome(arrays, lasting)
+    arrays, status, lasting = dict[str, Variable](), "failed", True
+    begin = clock.perf_counter()
+    try:
+        if task.version != numerical_version():
+            raise RuntimeError(f"the worker has {numerical_version()}, the sweep {task.version}; install the same")
+        given = {"times": task.times, "progress": False, **task.options}
+        if "seed" in takes(task.kind):
+            given["seed"] = task.seed
+        if task.kind == "solve":
+            result = yield from solving(task.problem, task.algorithm, shared, **given)
+        else:
+            result = function(task.kind)(task.problem, task.algorithm, **given)
+        own_steps = task.kind == "simulate" or task.algorithm.discrete
+        arrays = dict(curves(result, task.times[-1:] if task.final else task.times, own_steps))
+        status, reason = str(result.status), result.message
+        lasting = not reason.endswith(CROWDED)
+    except InputError as error:
+        reason = str(error)
+    except Exception as error:
+        text = " ".join(str(error).split())[:200]
+        reason = f"{'out of memory' if machine.ran_out(error) else type(error).__name__}: {text}"
+        lasting = False
+    return Outcome(arrays | _ended(status, reason, clock.perf_counter() - begin), lasting)
+
+
+def curves(result: Result, times: np.ndarray, own_steps: bool) -> Iterator[tuple[str, Variable]]:
+    """Curves with what stands beside them, at these times; NaN beyond a divergence.
+
+    Copies of a theory (`x_replicas`) are not kept; those of a simulation are, as `x_trials`. Where an algorithm has
+    steps of its own, `recorded_time` is that of the nearest one.
+    """
+    there = result.time
+    reached = np.full(len(times), len(there) > 0)
+    if result.status == "diverged" and len(there):
+        reached = times <= there[-1] * (1 + 1e-9)
+    places = np.abs(times[reached, None] - there).argmin(axis=1) if reached.any() else np.empty(0, dtype=int)
+
+    def at(axes: tuple[str, ...], values: np.ndarray) -> Variable:
+        along = axes.index("time")
+        found = np.full((*values.shape[:along], len(times), *values.shape[along + 1 :]), np.nan)
+        found[(slice(None),) * along + (reached,)] = np.take(values, places, axis=along)
+        return Variable(axes, found)
+
+    if own_steps:
+        yield "recorded_time", at(("time",), there)
+    for name in result.curves:
+        axes = result.variables[name].dims
+        if isinstance(result, Runs):
+            mean, error = result.curve(name)
+            yield name, at(axes[1:], mean)
+            yield f"{name}_stderr", at(axes[1:], error)
+            yield f"{name}_trials", at(axes, result[name])
+        else:
+            for beside in (name, *(name + ending for ending in BESIDE if ending != "_replicas")):
+                if beside in result.variables:
+                    yield beside, at(*result.variables[beside])
