@@ -169,9 +169,9 @@ def one_run(folder: str, workers: int) -> None:
 
     choose = engines.choose
 
-    def chosen(executor: Any, retries: int) -> engines.Engine:
-        engine = choose(executor, retries)
-        return engine._replace(run=lambda missing: engine.run(noted(missing)))
+    def chosen(*given: Any) -> engines.Engine:
+        engine = choose(*given)
+        return lambda missing: engine(noted(missing))
 
     engines.choose = chosen
     found = sl.sweep(

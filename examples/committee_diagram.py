@@ -53,7 +53,12 @@ def main(output):
     for ratio in RATIOS:
         pairs = zip(last.sel(sample_ratio=ratio).values, error.sel(sample_ratio=ratio).values, strict=True)
         print(f"δ = {ratio:g}: " + ", ".join(f"{value:.3f} ± {bar:.3f}" for value, bar in pairs))
-    sl.plot.multiples(diagram, ["test_error", "train_error"], axes=below.subplots(1, len(RATIOS), sharey=True))
+    for ax, ratio in zip(below.subplots(1, len(RATIOS), sharey=True), RATIOS, strict=True):
+        for name, style in (("test_error", "-"), ("train_error", "--")):
+            curves = errors[name].sel(sample_ratio=ratio)
+            curves.plot.line(x="time", hue="width", ax=ax, ls=style, lw=1.2, add_legend=ratio == RATIOS[0])
+            ax.set_prop_cycle(None)
+        ax.set(title=f"$\\delta$ = {ratio:g}", ylabel="test and (dashed) train error" if ratio == RATIOS[0] else "")
 
     theory = sl.solve(committee(2.0, 3), algorithm, times=times, **size)
     runs = sl.simulate(committee(2.0, 3), algorithm, dim=DIM, trials=TRIALS, times=times[4::4])

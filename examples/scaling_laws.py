@@ -7,7 +7,7 @@ Bordelon and Pehlevan (2022), Maloney et al. (2022) and, for SGD, Paquette et al
 - one pass of SGD at a fixed rate: its own noise decays as t^−(2−1/α), and the slower of both is seen;
 - many passes over n samples, to the end: loss ∝ n^−min(α+β−1, 2α).
 
-The fits, on the straightest decade of each curve, agree with them to half a percent; what is left is the finite number
+The fits, on the straightest decade of each curve, agree with them to one percent; what is left is the finite number
 of levels.
 
     python examples/scaling_laws.py scaling_laws.png

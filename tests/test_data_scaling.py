@@ -48,7 +48,7 @@ def test_groups_have_converged():
 @pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 0.5), (2.0, 0.4), (1.5, 4.0)])
 def test_many_passes_are_the_published_exponent(alpha, beta):
-    """n^−min(α+β−1, 2α) at the end of gradient flow on n samples: to half a percent."""
+    """n^−min(α+β−1, 2α) at the end of gradient flow on n samples: to one percent."""
     samples, errors = np.geomspace(10, 3000, 11), []
     for n in samples:
         case = problem(alpha, beta, n / 10**6)
@@ -56,4 +56,4 @@ def test_many_passes_are_the_published_exponent(alpha, beta):
         slowest = np.interp(n, 10**6 * np.cumsum(table.share), table.variance)
         errors.append(sl.least_squares(case, sl.GradientFlow(), times=[1e4 / slowest])["test_error"][0])
     published = -min(alpha + beta - 1, 2 * alpha)
-    assert straightest(samples, np.array(errors))[0] == pytest.approx(published, rel=0.005)
+    assert straightest(samples, np.array(errors))[0] == pytest.approx(published, rel=0.01)

@@ -14,6 +14,7 @@ import sysconfig
 import types
 import weakref
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import jax
@@ -49,24 +50,15 @@ class Same:
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A function, or a tuple that holds some, as it is now: equal to another that would compute the same."""
 
-    __slots__ = ("_hash", "key", "value")
+    value: Any = field(compare=False)
+    key: Hashable = field(init=False, repr=False)
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self.key = fingerprint(value)
-        self._hash = hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Snapshot and self._hash == other._hash and self.key == other.key
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        return repr(self.value)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", fingerprint(self.value))
 
 
 _LAST: dict[int, int] = {}

@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Executor, Futur
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -374,7 +374,7 @@ def _wave(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range, most: 
 
     try:
         while True:
-            for number in _some(rest, most - len(open_)):
+            for number in islice(rest, most - len(open_)):
                 open_[number] = _Open(talks[number](shared))
                 step(number)
             if not open_:
@@ -405,10 +405,6 @@ def _wave(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range, most: 
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _some(numbers: Iterator[int], count: int) -> list[int]:
-    return [number for _, number in zip(range(count), numbers, strict=False)]
 
 
 def sizes(most: int) -> list[int]:

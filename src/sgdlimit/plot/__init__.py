@@ -6,7 +6,6 @@ from .distributions import distributions
 from .experiments import frameworks, gaps, paper_figure, scaling, verification
 from .kernels import kernels
 from .looks import COLOURS, MARKERS
-from .multiples import multiples
 from .sweeps import critical_line, phase_diagram
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "gaps",
     "kernels",
     "learning_curves",
-    "multiples",
     "paper_figure",
     "phase_diagram",
     "scaling",

@@ -3,10 +3,7 @@
 import datetime
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from .. import grid as time_grid
 from .._cache import keep_programs
@@ -54,28 +51,27 @@ def prepare(problem: Problem, algorithm: Algorithm, over: object, *, options: Op
     keep_programs()
     instance("problem", problem, Problem, "a Problem")
     instance("algorithm", algorithm, Algorithm, "an algorithm such as sl.SGD(0.4)")
-    for name, words in (("kind", KINDS), ("keep", ("curves", "final")), ("seeds", ("common", "independent"))):
+    for name, words in (("kind", KINDS), ("keep", ("curves", "final"))):
         if given[name] not in words:
             raise reject(name, repr(given[name]), f"it must be {' or '.join(map(repr, words))}")
     kind, final = given["kind"], given["keep"] == "final"
     retries = whole("retries", given["retries"], least=0, most=100, why="it must be a whole number from 0 to 100")
     _check_options(kind, options)
     axes, base = points.axes_of(over), Setting(problem, algorithm, dict(options))
-    paths = points.find(list(axes), base, takes(kind))
-    times = _times(given, ("options", "t_max") in paths.values())
-    if given["seeds"] == "independent" and ("options", "seed") in paths.values():
-        raise reject("seeds", "independent", "seed is an axis, so every point has the seed it says; leave seeds out")
+    paths = points.find(list(axes), base, [name for name in takes(kind) if name != "t_max"])
+    if given["times"] is None and given["t_max"] is not None:
+        times = time_grid.linear(given["t_max"], TIMES)
+    else:
+        times = time_grid.resolve(given["t_max"], given["times"])
 
     def task(point: dict[str, object]) -> Task:
         setting = points.setting(point, base, paths)
         own = dict(setting.options)
-        last, seed = own.pop("t_max", None), seed_number(own.pop("seed", given["seed"]))
+        seed = seed_number(own.pop("seed", given["seed"]))
         if kind == "solve":
             numbers(**{name: own[name] for name in Numbers._fields if name in own})
-        at = time_grid.linear(last, TIMES) if times is None else times
         labels = {name: points.label(value) for name, value in point.items()}
-        made = Task(setting.problem, setting.algorithm, kind, own, at, seed, final, labels)
-        return replace(made, seed=made.own_seed) if given["seeds"] == "independent" else made
+        return Task(setting.problem, setting.algorithm, kind, own, times, seed, final, labels)
 
     made = [task(point) for point in points.every(axes)]
     for name, taken in parameters_of(function(kind)).items():
@@ -96,21 +92,6 @@ def prepare(problem: Problem, algorithm: Algorithm, over: object, *, options: Op
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     return PreparedSweep(axes, made, store, engines.choose(given["executor"], retries, made[0]), about)
-
-
-def _times(given: Options, t_max_is_axis: bool) -> np.ndarray | None:
-    """Recorded at every point; None: every point has a t_max of its own."""
-    if not t_max_is_axis:
-        if given["times"] is None and given["t_max"] is not None:
-            return time_grid.linear(given["t_max"], TIMES)
-        return time_grid.resolve(given["t_max"], given["times"])
-    for name in ("t_max", "times"):
-        if given[name] is not None:
-            raise reject(name, given[name], "t_max is an axis; leave this out")
-    if given["keep"] != "final":
-        why = "with t_max as an axis points share no times; say keep='final', or take one t_max and select times"
-        raise reject("keep", given["keep"], why)
-    return None
 
 
 def _check_options(kind: str, options: Options) -> None:

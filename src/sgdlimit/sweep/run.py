@@ -25,7 +25,6 @@ def sweep(
     times: Any = None,
     keep: str = "curves",
     seed: int = 0,
-    seeds: str = "common",
     store: Any = None,
     executor: Any = None,
     retries: int = 2,
@@ -36,13 +35,12 @@ def sweep(
 
     over: values by name of an axis, {"sample_ratio": [1.0, 2.0], "temperature": [0.2, 0.4]}: every combination is a
         point. A name is a field of the problem, of one of its parts ("penalty.strength"), of the algorithm, a parameter
-        of a function of yours, or an option ("tol", "seed", "t_max"); the end of it is enough where that is unique.
+        of a function of yours, or an option ("tol", "seed"); the end of it is enough where that is unique.
     kind: what is called at every point: "solve", "least_squares", "online" or "simulate".
-    t_max, times: all points record at the same times, 65 up to t_max unless `times` says others. With t_max as an axis
-        only final values can be kept.
+    t_max, times: all points record at the same times, 65 up to t_max unless `times` says others.
     keep: "curves", or "final" for values at the last time.
-    seed, seeds: "common": every point has this seed, and noise that neighbours share makes smooth diagrams;
-        "independent": its own, drawn from its hash. Either way a point is the single call with its `seed`, bit for bit.
+    seed: of every point, so that neighbours share their noise and diagrams are smooth; an axis "seed" gives each of its
+        values. A point is the single call with its seed, bit for bit.
     store: a folder in which every finished point is kept, under the hash of all that it depends on. The same call goes
         on after a kill; a larger grid computes what is new; several sweeps may share one.
     executor: None (here, one after another), a number of processes, a `concurrent.futures` executor, a dask `Client`,
@@ -53,7 +51,7 @@ def sweep(
     A point that is refused, diverges or runs out of memory is marked, with its reason; the others go on.
     """
     asked = prepare(
-        problem, algorithm, over, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed, seeds=seeds, store=store,
+        problem, algorithm, over, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed, store=store,
         executor=executor, retries=retries, options=options,
     )  # fmt: skip
     try:

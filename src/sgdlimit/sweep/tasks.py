@@ -82,11 +82,6 @@ class Task:
         return _hash(self._inputs | {"final": self.final, "seed": self.seed, "numerical version": self.version})[:32]
 
     @property
-    def own_seed(self) -> int:
-        """A seed that is drawn from the common one and from all other inputs of the point."""
-        return int(_hash(self._inputs | {"seed": self.seed})[:8], 16)
-
-    @property
     def _inputs(self) -> dict[str, str]:
         options = {
             f"option {name}": json.dumps(value) if isinstance(value, float | int | str | None) else digest(value)
