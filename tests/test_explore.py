@@ -22,7 +22,7 @@ import pytest
 import sgdlimit as sl
 from sgdlimit import describe
 from sgdlimit.cli.specification import read, solve_specification
-from sgdlimit.explore import texts
+from sgdlimit.explore import view as texts
 from sgdlimit.explore.fields import FIELDS, Choice, Number, described, spell
 from sgdlimit.explore.pool import Kind, Pool, Trouble
 from sgdlimit.explore.security import Guard

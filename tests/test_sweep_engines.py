@@ -89,8 +89,8 @@ def test_a_worker_that_dies_once_costs_nothing_and_one_that_always_dies_one_poin
     monkeypatch.setenv(FLAG, str(flag))
     losses = [sl.Loss(squared), sl.Loss(deadly_once), sl.Loss(deadly)]
     over = {"loss": losses, "sample_ratio": [0.5, 2.0]}
-    with pytest.warns(sl.SweepWarning, match="its process died 2 times"):
-        found = sl.sweep(ridge, SGF, over=over, executor=2, retries=1, store=tmp_path / "s", **COARSE)
+    with pytest.warns(sl.SweepWarning, match="its process died 3 times"):
+        found = sl.sweep(ridge, SGF, over=over, executor=2, store=tmp_path / "s", **COARSE)
     assert not flag.exists()
     assert statuses(found) == 4 * ["complete"] + 2 * ["failed"]
     fine = sl.sweep(ridge, SGF, over={"loss": losses[:2], "sample_ratio": [0.5, 2.0]}, **COARSE).dataset

@@ -9,14 +9,12 @@ from .results import Result
 CLOCKS = {"time": "time  $t = \\eta k / d$", "epochs": "epochs  $t / \\tau\\delta$"}
 """What an axis can show, and how it is printed."""
 TIME = "draw it over x='time'"
-CELLS = 4096
-"""Of the rule that integrates the rate of a batch that changes in time."""
 
 
 def reading(result: Result, x: str) -> np.ndarray:
     """The times of a result as `x` counts them.
 
-    epochs: t/(τδ), or ∫dt/(τ(t)δ) where the batch changes; of batches of a share b of the data, b for each update.
+    epochs: t/(τδ); of batches of a share b of the data, b for each update.
     """
     if x not in CLOCKS:
         raise reject("x", repr(x), f"it must be one of {', '.join(CLOCKS)}")
@@ -46,13 +44,9 @@ def _epochs(result: Result, algorithm: Algorithm) -> np.ndarray:
     temperature = algorithm.noise_temperature
     if not temperature:
         raise reject("x", "epochs", f"{type(algorithm).__name__} at τ = 0 draws no samples, and has no epochs; {TIME}")
-    if not algorithm.scheduled:
-        return result.time / (temperature * ratio)
-    # τ(t) may jump: a sum over the middles of many cells, read off at the recorded times
-    edges = np.linspace(0.0, float(result.time[-1]), CELLS + 1)
-    middle = (edges[1:] + edges[:-1]) / 2
-    rate = 1 / (np.array([float(algorithm.temperature_at(t)) for t in middle]) * ratio)
-    return np.interp(result.time, edges, np.concatenate([[0.0], np.cumsum(rate * np.diff(edges))]))
+    if algorithm.scheduled:
+        raise reject("x", "epochs", f"the batch changes in time, and epochs with it; {TIME}")
+    return result.time / (temperature * ratio)
 
 
 def _step(result: Result) -> float:

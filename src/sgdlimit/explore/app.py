@@ -20,11 +20,10 @@ from starlette.staticfiles import StaticFiles
 
 from .._version import __version__
 from ..errors import InputError
-from . import texts
 from .fields import described
 from .pool import KINDS, Computation, Pool, Trouble
 from .security import Guard
-from .view import View
+from .view import View, python, toml
 
 STATIC = Path(__file__).parent / "static"
 STATUS = {"invalid": 400, "refused": 422, "full": 503, "time": 504, "stopped": 409, "failed": 500, "gone": 499}
@@ -100,7 +99,7 @@ def _view(request: Request) -> View:
 
 async def _texts(request: Request) -> Response:
     view = _view(request)
-    words = {"python": texts.python(view), "toml": texts.toml(view), "address": view.query()}
+    words = {"python": python(view), "toml": toml(view), "address": view.query()}
     return JSONResponse(words, headers=FRESH)
 
 

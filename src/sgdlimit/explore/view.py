@@ -1,5 +1,9 @@
-"""`View`: everything that the page shows, checked; as an address, and as words that the library builds it from."""
+"""`View`: everything that the page shows, checked; as an address, and as words that the library builds it from.
 
+`python` and `toml` are texts to keep: a script that computes and draws the view, and a file for the command line.
+"""
+
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -169,3 +173,56 @@ def _check(values: Mapping[str, Any]) -> None:
         raise reject("labels", values["labels"], "two Gaussian classes are labelled by their class; take classes")
     if values["labels"] == "classes" and values["data"] != "mixture":
         raise reject("data", values["data"], "labels by class need classes; take mixture")
+
+
+def python(view: View) -> str:
+    """A script: the same curves, kernels and runs to the last bit, and the picture."""
+    problem = "".join(f"    {name}={_call(value)},\n" for name, value in view.problem.items())
+    lines = [
+        "import sgdlimit as sl",
+        "",
+        f"problem = sl.Problem(\n{problem})",
+        f"algorithm = {_call(view.algorithm)}",
+        f"theory = sl.solve(problem, algorithm, {_arguments(view.theory_options)})",
+        f"kernels = sl.solve(problem, algorithm, {_arguments(view.kernel_options)})",
+        f"runs = sl.simulate(problem, algorithm, {_arguments(view.runs_options)})",
+        "",
+        "print(theory)",
+        "print(sl.compare(runs, theory))",
+        f"sl.plot.learning_curves(runs, theory, {_arguments(_drawing(view))})",
+        f'sl.plot.kernels(kernels, "{view["kernel"]}")',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def toml(view: View) -> str:
+    """A problem file for `sgdlimit solve` and `sgdlimit simulate`."""
+    run = view.runs_options | view.theory_options
+    lines = ["# sgdlimit solve view.toml --output theory.nc; sgdlimit simulate view.toml --output runs.nc"]
+    for name, words in {"problem": view.problem, "algorithm": view.algorithm, "run": run}.items():
+        lines += [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in words.items()), ""]
+    return "\n".join(lines)
+
+
+def _drawing(view: View) -> Words:
+    scales = {f"log_{axis}": view[f"{axis}_axis"] == "log" for axis in ("time", "value")}
+    return {"variables": list(view["curves"])} | {name: True for name, wanted in scales.items() if wanted}
+
+
+def _call(value: Any) -> str:
+    """Words as a call of the library."""
+    if not isinstance(value, dict):
+        return repr(value)
+    inside = {name: part for name, part in value.items() if name != "name"}
+    return f"sl.{value['name']}({_arguments(inside)})"
+
+
+def _arguments(words: Words) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in words.items())
+
+
+def _value(value: Any) -> str:
+    """Words as TOML, whose numbers, words and lists are those of JSON; tables are inline."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_value(part)}" for name, part in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -69,14 +69,11 @@ def phase_diagram(
     given = _labelled(lines, names)
     if axes is None:
         axes = plt.subplots(figsize=(5.0, 3.9), layout="constrained")[1]
-    picture = _cells(dataset, value, names, log)
-    across, up = picture.axes
-    drawn = axes.pcolormesh(*picture.edges, picture.shown, norm=norm, cmap="viridis", rasterized=True)
-    if len(levels) and min(picture.shown.shape) > 1:
+    across, up, shown = _cells(dataset, value, names, log)
+    drawn = axes.pcolormesh(across.edges, up.edges, shown, norm=norm, cmap="viridis", rasterized=True)
+    if len(levels) and min(shown.shape) > 1:
         style = {"colors": "black", "linewidths": 0.6, "alpha": 0.7}
-        axes.clabel(
-            axes.contour(*picture.middles, picture.shown, levels=levels, **style), fmt=_short, fontsize="x-small"
-        )
+        axes.clabel(axes.contour(across.at, up.at, shown, levels=levels, **style), fmt=_short, fontsize="x-small")
     axes.patch.set(**MISSING)
     across.dress(axes, "x")
     up.dress(axes, "y")
@@ -86,7 +83,7 @@ def phase_diagram(
     _mark(axes, dataset, across, up)
     for index, (label, line) in enumerate(given.items()):
         critical_line(line, axes=axes, x=names[0], label=label, colour=COLOURS[(index + 1) % len(COLOURS)])
-    axes.set(xlim=picture.edges[0][[0, -1]], ylim=picture.edges[1][[0, -1]])
+    axes.set(xlim=across.edges[[0, -1]], ylim=up.edges[[0, -1]])
     if named := entries(axes):
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
         axes.legend(list(named.values()), list(named), fontsize="x-small", frameon=False, **place)
@@ -160,7 +157,7 @@ def _two(dataset: "xarray.Dataset", x: str | None, y: str | None) -> tuple[str, 
         raise reject(
             "sweep",
             f"axes {', '.join(axes)}",
-            "a diagram needs two different ones; curves are drawn by dataset[…].plot",
+            "a diagram needs two different ones",
         )
     free = [axis for axis in axes if axis not in wanted]
     across = x or free.pop(0)
@@ -195,25 +192,16 @@ def _levels(contours: int | Sequence[float] | np.ndarray, shown: np.ndarray, log
     return levels[(levels > low) & (levels < high)]
 
 
-class Picture(NamedTuple):
-    """What a diagram shows, row by row upwards: colours, masked where there is no value."""
-
-    axes: tuple[Axis, Axis]
-    shown: np.ndarray
-    edges: tuple[np.ndarray, np.ndarray]
-    middles: tuple[np.ndarray, np.ndarray]
-    """Of cells, to the right and upwards."""
-
-
-def _cells(dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[str, str], log: bool) -> Picture:
-    """A grid: one cell a point."""
+def _cells(
+    dataset: "xarray.Dataset", value: "xarray.DataArray", names: tuple[str, str], log: bool
+) -> tuple[Axis, Axis, np.ma.MaskedArray]:
+    """Both axes in their order, and one cell a point, row by row upwards, masked where it has no colour."""
     across, up = (Axis.of(dataset, name) for name in names)
     table = value.isel({dim: 0 for dim in value.dims if dim not in names}).transpose(*names[::-1])
     order = np.ix_(np.argsort(up.at), np.argsort(across.at))
-    across, up = across._replace(at=np.sort(across.at)), up._replace(at=np.sort(up.at))
     shown = np.ma.masked_invalid(np.asarray(table, dtype=float)[order])
     shown = np.ma.masked_less_equal(shown, 0.0) if log else shown
-    return Picture((across, up), shown, (across.edges, up.edges), (across.at, up.at))
+    return across._replace(at=np.sort(across.at)), up._replace(at=np.sort(up.at)), shown
 
 
 def _mark(axes: Axes, dataset: "xarray.Dataset", across: Axis, up: Axis) -> None:

@@ -12,7 +12,7 @@ from .._vocabulary import parameters_of
 from ..algorithms import Algorithm
 from ..control.question import Numbers, numbers
 from ..describe import to_words
-from ..errors import instance, reject, seed_number, whole
+from ..errors import instance, reject, seed_number
 from ..problem import Problem
 from ..results import metrics
 from . import engines, points
@@ -55,7 +55,6 @@ def prepare(problem: Problem, algorithm: Algorithm, over: object, *, options: Op
         if given[name] not in words:
             raise reject(name, repr(given[name]), f"it must be {' or '.join(map(repr, words))}")
     kind, final = given["kind"], given["keep"] == "final"
-    retries = whole("retries", given["retries"], least=0, most=100, why="it must be a whole number from 0 to 100")
     _check_options(kind, options)
     axes, base = points.axes_of(over), Setting(problem, algorithm, dict(options))
     paths = points.find(list(axes), base, [name for name in takes(kind) if name != "t_max"])
@@ -91,7 +90,7 @@ def prepare(problem: Problem, algorithm: Algorithm, over: object, *, options: Op
         "numerical_version": numerical_version(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    return PreparedSweep(axes, made, store, engines.choose(given["executor"], retries, made[0]), about)
+    return PreparedSweep(axes, made, store, engines.choose(given["executor"], made[0]), about)
 
 
 def _check_options(kind: str, options: Options) -> None:

@@ -25,6 +25,8 @@ Finished = Generator[tuple[Task, Outcome], None, None]
 
 PATIENCE = 10.0
 """Seconds in which a scheduler must answer."""
+RETRIES = 2
+"""How often a task is sent again that was lost, as when its process died."""
 POLL = 1.0
 """Seconds between two looks at an executor: a lost scheduler does not announce itself."""
 AHEAD = 256
@@ -34,8 +36,8 @@ AHEAD = 256
 Engine = Callable[[Iterator[Task]], Finished]
 
 
-def choose(executor: Any, retries: int, example: Task) -> Engine:
-    """The engine that the user means, which sends a task again so often that was lost; no other is accepted.
+def choose(executor: Any, example: Task) -> Engine:
+    """The engine that the user means; no other is accepted.
 
     example: one of the tasks, which must be fit to be sent there.
     """
@@ -44,14 +46,14 @@ def choose(executor: Any, retries: int, example: Task) -> Engine:
     if hasattr(executor, "__index__") and not isinstance(executor, bool):
         count = whole("executor", executor, least=1, most=4096, why="a number of processes must be from 1 to 4096")
         check_pickles(example)
-        return partial(_processes, count, retries)
+        return partial(_processes, count)
     if isinstance(executor, str) and "://" in executor:
-        return partial(_scheduler, executor, retries)
+        return partial(_scheduler, executor)
     given = chosen(executor)
     assert given is not None
     if isinstance(given, ProcessPoolExecutor) or type(given).__module__.startswith("mpi4py"):
         check_pickles(example)
-    return partial(_executor, given, retries)
+    return partial(_executor, given)
 
 
 def _here(tasks: Iterator[Task]) -> Finished:
@@ -77,7 +79,6 @@ def _here(tasks: Iterator[Task]) -> Finished:
 def _through(
     submit: Callable[[Task], Future[Outcome]],
     tasks: Iterator[Task],
-    retries: int,
     trouble: str,
     ahead: int,
     gone: Callable[[], bool] = lambda: False,
@@ -109,7 +110,7 @@ def _through(
                 try:
                     outcome = future.result()
                 except (futures.CancelledError, RuntimeError):  # forgotten, broken, or shut down
-                    if sent[task.key] <= retries:
+                    if sent[task.key] <= RETRIES:
                         send(task)
                         continue
                     outcome = failed(trouble.format(sent[task.key]))
@@ -121,7 +122,7 @@ def _through(
             future.cancel()
 
 
-def _executor(executor: Executor, retries: int, tasks: Iterator[Task]) -> Finished:
+def _executor(executor: Executor, tasks: Iterator[Task]) -> Finished:
     """One of the user's own: threads, processes, MPI (`mpi4py.futures.MPIPoolExecutor`), a Dask cluster, ….
 
     The scheduler of a cluster tries a task again whose worker died; what it forgot, restarted, is sent again.
@@ -131,10 +132,10 @@ def _executor(executor: Executor, retries: int, tasks: Iterator[Task]) -> Finish
     ahead = 4 * (getattr(executor, "_max_workers", None) or AHEAD)
     trouble = "the executor, or its scheduler, broke {} times; finished points are kept, run again with a new one"
     submit = partial(executor.submit, function)
-    return _through(submit, tasks, retries, trouble, ahead, lambda: getattr(client, "status", "") == "closed")
+    return _through(submit, tasks, trouble, ahead, lambda: getattr(client, "status", "") == "closed")
 
 
-def _scheduler(address: str, retries: int, tasks: Iterator[Task]) -> Finished:
+def _scheduler(address: str, tasks: Iterator[Task]) -> Finished:
     """The cluster at an address, by a client of our own."""
     try:
         from distributed import Client
@@ -147,10 +148,10 @@ def _scheduler(address: str, retries: int, tasks: Iterator[Task]) -> Finished:
         why = f"no scheduler answers there within {PATIENCE:g} s ({said}); start one with `dask scheduler`"
         raise reject("executor", address, why) from None
     with client:
-        yield from _executor(client.get_executor(pure=False), retries, tasks)
+        yield from _executor(client.get_executor(pure=False), tasks)
 
 
-def _processes(workers: int, retries: int, tasks: Iterator[Task]) -> Finished:
+def _processes(workers: int, tasks: Iterator[Task]) -> Finished:
     """New processes (spawn), each in a pool of its own: one that dies takes no other task with it."""
     new = partial(ProcessPoolExecutor, 1, multiprocessing.get_context("spawn"), _begin)
     pools = [new() for _ in range(workers)]
@@ -169,7 +170,7 @@ def _processes(workers: int, retries: int, tasks: Iterator[Task]) -> Finished:
     trouble = "its process died {} times; killed, or out of memory"
     try:
         pools[0].submit(os.getpid).result()
-        yield from _through(submit, tasks, retries, trouble, workers)
+        yield from _through(submit, tasks, trouble, workers)
     except BrokenExecutor:
         why = 'worker processes do not start; a script must call sweep under `if __name__ == "__main__":`'
         raise reject("executor", workers, f"{why}, or with executor=None") from None

@@ -27,7 +27,6 @@ def sweep(
     seed: int = 0,
     store: Any = None,
     executor: Any = None,
-    retries: int = 2,
     progress: bool | None = None,
     **options: Any,
 ) -> Sweep:
@@ -45,14 +44,13 @@ def sweep(
         on after a kill; a larger grid computes what is new; several sweeps may share one.
     executor: None (here, one after another), a number of processes, a `concurrent.futures` executor, a dask `Client`,
         or the address of a scheduler, "tcp://host:8786".
-    retries: how often a point is tried again whose process died.
     options: of the function, such as tol, dt, metrics, dim, trials.
 
     A point that is refused, diverges or runs out of memory is marked, with its reason; the others go on.
     """
     asked = prepare(
         problem, algorithm, over, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed, store=store,
-        executor=executor, retries=retries, options=options,
+        executor=executor, options=options,
     )  # fmt: skip
     try:
         outcomes = asked.stored()
