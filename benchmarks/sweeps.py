@@ -129,8 +129,8 @@ begin = time.perf_counter()
 import sgdlimit as sl
 from sweeps import logistic
 over = {"sample_ratio": np.geomspace(0.5, 4.0, 6), "temperature": np.geomspace(0.1, 1.0, 6)}
-found = sl.sweep(logistic(), sl.SGF(0.1), over, t_max=5.0, tol=1e-2, variables="test_error", keep="final")
-values = found.dataset["test_error"].values
+found = sl.sweep(logistic(), sl.SGF(0.1), over, t_max=5.0, tol=1e-2, variables="test_error")
+values = found.dataset["test_error"].isel(time=-1).values
 """
 TOLD = 'print("values", *values.ravel().tolist()); print("seconds", time.perf_counter() - begin)\n'
 

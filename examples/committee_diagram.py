@@ -56,7 +56,9 @@ def main(output):
     for ax, ratio in zip(below.subplots(1, len(RATIOS), sharey=True), RATIOS, strict=True):
         for name, style in (("test_error", "-"), ("train_error", "--")):
             curves = errors[name].sel(sample_ratio=ratio)
-            curves.plot.line(x="time", hue="width", ax=ax, ls=style, lw=1.2, add_legend=ratio == RATIOS[0])
+            curves.plot.line(
+                x="time", hue="width", ax=ax, ls=style, lw=1.2, add_legend=(ratio, style) == (RATIOS[-1], "-")
+            )
             ax.set_prop_cycle(None)
         ax.set(title=f"$\\delta$ = {ratio:g}", ylabel="test and (dashed) train error" if ratio == RATIOS[0] else "")
 

@@ -87,7 +87,7 @@ def size(r, r_star, z):
 
 def test_objects_along_an_axis_are_named_in_words(ridge):
     over = {"algorithm": [sl.GradientFlow(), sl.SGF(0.2)], "teacher_width": [None, 1]}
-    found = sl.sweep(ridge, SGF, over=over, keep="final", **EXACT).dataset
+    found = sl.sweep(ridge, SGF, over=over, **EXACT).dataset.isel(time=-1)
     assert list(found["algorithm"].values) == ["GradientFlow()", "SGF(temperature=0.2)"]
     assert list(found["teacher_width"].values) == ["None", "1"]
     assert found["test_error"].sel(algorithm="GradientFlow()", teacher_width="1") < found["test_error"].values[1, 0]
@@ -177,14 +177,14 @@ def test_the_hash_is_the_same_in_another_process_and_knows_every_input(ridge):
     )
     elsewhere = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
-    def key(problem=ridge, algorithm=SGF, kind="solve", tol=0.1, last=1.0, final=False, seed=0):
-        return tasks.Task(problem, algorithm, kind, {"tol": tol}, np.linspace(0, last, 3), seed, final).key
+    def key(problem=ridge, algorithm=SGF, kind="solve", tol=0.1, last=1.0, seed=0):
+        return tasks.Task(problem, algorithm, kind, {"tol": tol}, np.linspace(0, last, 3), seed).key
 
     assert key() == elsewhere
     others = [
         key(dataclasses.replace(ridge, sample_ratio=2.5)), key(dataclasses.replace(ridge, teacher_width=2)),
         key(algorithm=sl.SGF(0.2)), key(algorithm=sl.SGD(0.1)), key(kind="online"), key(tol=0.2), key(last=2.0),
-        key(final=True), key(seed=1),
+        key(seed=1),
     ]  # fmt: skip
     assert len({elsewhere, *others}) == len(others) + 1
 

@@ -118,7 +118,6 @@ def test_wrong_axes_are_refused_by_name_before_any_work(ridge, over, words, monk
         ({"kind": ["solve", "simulate"]}, ["kind"]),
         ({"kind": 3}, ["kind"]),
         ({"kind": "simulate"}, ["dim", "needs"]),
-        ({"keep": "everything"}, ["keep"]),
         ({"tol": 3.0}, ["tol"]),
         ({"samples": 1}, ["samples"]),
         ({"kernels": True}, ["kernels", "sl.solve"]),

@@ -168,7 +168,7 @@ def simulate_specification(specification: Specification) -> Runs:
     return simulate(specification.problem, specification.algorithm, **specification.arguments(taken))
 
 
-SWEEP = ("over", "kind", "keep")
+SWEEP = ("over", "kind")
 """What a table [sweep] may hold."""
 
 

@@ -139,10 +139,9 @@ def _theory(solution: Solution) -> Words:
     return {"time": solution.time[kept], "curves": found, "checks": checks, "options": options, **_ended(solution)}
 
 
-def _curves(solution: Solution) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _curves(solution: Solution) -> dict[str, np.ndarray]:
     """Value and total error over time of every entry of every curve that the page shows."""
-    both = _entries({name: np.stack(solution.curve(name)) for name in solution.curves}, 2)
-    return {name: (value, error) for name, (value, error) in both.items()}
+    return _entries({name: np.stack(solution.curve(name)) for name in solution.curves}, 2)
 
 
 def _entries(values: Mapping[str, np.ndarray], before: int) -> dict[str, np.ndarray]:

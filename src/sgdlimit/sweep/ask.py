@@ -51,10 +51,8 @@ def prepare(problem: Problem, algorithm: Algorithm, over: object, *, options: Op
     keep_programs()
     instance("problem", problem, Problem, "a Problem")
     instance("algorithm", algorithm, Algorithm, "an algorithm such as sl.SGD(0.4)")
-    for name, words in (("kind", KINDS), ("keep", ("curves", "final"))):
-        if given[name] not in words:
-            raise reject(name, repr(given[name]), f"it must be {' or '.join(map(repr, words))}")
-    kind, final = given["kind"], given["keep"] == "final"
+    if (kind := given["kind"]) not in KINDS:
+        raise reject("kind", repr(kind), f"it must be {' or '.join(map(repr, KINDS))}")
     _check_options(kind, options)
     axes, base = points.axes_of(over), Setting(problem, algorithm, dict(options))
     paths = points.find(list(axes), base, [name for name in takes(kind) if name != "t_max"])
@@ -70,7 +68,7 @@ def prepare(problem: Problem, algorithm: Algorithm, over: object, *, options: Op
         if kind == "solve":
             numbers(**{name: own[name] for name in Numbers._fields if name in own})
         labels = {name: points.label(value) for name, value in point.items()}
-        return Task(setting.problem, setting.algorithm, kind, own, times, seed, final, labels)
+        return Task(setting.problem, setting.algorithm, kind, own, times, seed, labels)
 
     made = [task(point) for point in points.every(axes)]
     for name, taken in parameters_of(function(kind)).items():

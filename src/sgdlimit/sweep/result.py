@@ -117,12 +117,9 @@ def assemble(
     if "seed" not in axes:
         seeds = np.asarray([task.seed for task in tasks]).reshape(shape)
         variables["seed"] = (tuple(axes), seeds, {"long_name": ABOUT_POINTS["seed"]})
-    if not tasks[0].final:
-        coords["time"] = tasks[0].times
+    coords["time"] = tasks[0].times
     curves_first = sorted(variables.items(), key=lambda item: item[0] in ABOUT_POINTS)
     dataset = xarray.Dataset(dict(curves_first), coords, about)
-    if tasks[0].final and "time" in dataset.dims:
-        dataset = dataset.isel(time=0)
     free = [axis for axis in dataset.dims if axis not in dataset.coords]
     return Sweep(dataset.assign_coords({axis: np.arange(dataset.sizes[axis]) for axis in free}))
 

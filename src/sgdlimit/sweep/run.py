@@ -23,7 +23,6 @@ def sweep(
     kind: str = "solve",
     t_max: float | None = None,
     times: Any = None,
-    keep: str = "curves",
     seed: int = 0,
     store: Any = None,
     executor: Any = None,
@@ -37,7 +36,6 @@ def sweep(
         of a function of yours, or an option ("tol", "seed"); the end of it is enough where that is unique.
     kind: what is called at every point: "solve", "least_squares", "online" or "simulate".
     t_max, times: all points record at the same times, 65 up to t_max unless `times` says others.
-    keep: "curves", or "final" for values at the last time.
     seed: of every point, so that neighbours share their noise and diagrams are smooth; an axis "seed" gives each of its
         values. A point is the single call with its seed, bit for bit.
     store: a folder in which every finished point is kept, under the hash of all that it depends on. The same call goes
@@ -49,8 +47,8 @@ def sweep(
     A point that is refused, diverges or runs out of memory is marked, with its reason; the others go on.
     """
     asked = prepare(
-        problem, algorithm, over, kind=kind, t_max=t_max, times=times, keep=keep, seed=seed, store=store,
-        executor=executor, options=options,
+        problem, algorithm, over, kind=kind, t_max=t_max, times=times, seed=seed, store=store, executor=executor,
+        options=options,
     )  # fmt: skip
     try:
         outcomes = asked.stored()

@@ -28,7 +28,7 @@ def best_time(sweep: Diagram, variable: str = "test_error", *, entry: Entry = (0
     dataset = dataset_of(sweep)
     value, error = curves(dataset, variable, entry)
     if "time" not in value.dims or value.sizes["time"] < 3:
-        raise reject("sweep", f"no curves of {variable}", 'three or more times are needed; sweep with keep="curves"')
+        raise reject("sweep", f"no curves of {variable}", "three or more times are needed")
     value = value.transpose(..., "time")
     times, dims, shape = np.asarray(value["time"], dtype=float), value.dims[:-1], value.shape[:-1]
     rows = (np.asarray(part).reshape(-1, len(times)) for part in (value, error.transpose(*value.dims)))

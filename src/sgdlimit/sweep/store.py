@@ -93,7 +93,7 @@ class Store:
         inputs = {
             "problem": to_words(task.problem), "algorithm": to_words(task.algorithm),
             "kind": task.kind, "options": to_words(dict(task.options)),
-            "seed": task.seed, "times": task.times.tolist(), "only the last time": task.final,
+            "seed": task.seed, "times": task.times.tolist(),
         }  # fmt: skip
         dims = {name: found.dims for name, found in outcome.arrays.items()}
         shapes = {name: array.shape for name, array in numbers.items()}

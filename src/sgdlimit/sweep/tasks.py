@@ -70,8 +70,6 @@ class Task:
     """What the function is told beside problem, algorithm, times and seed."""
     times: np.ndarray
     seed: int = 0
-    final: bool = False
-    """Whether only values at the last time are kept."""
     labels: Mapping[str, float | str] = field(default_factory=dict)
     """Values along the axes, as they are shown."""
     version: str = field(default_factory=numerical_version)
@@ -79,7 +77,7 @@ class Task:
     @cached_property
     def key(self) -> str:
         """Hash of everything above but the labels: 128 bits, the same in every process."""
-        return _hash(self._inputs | {"final": self.final, "seed": self.seed, "numerical version": self.version})[:32]
+        return _hash(self._inputs | {"seed": self.seed, "numerical version": self.version})[:32]
 
     @property
     def _inputs(self) -> dict[str, str]:
@@ -162,7 +160,7 @@ def performing(task: Task, shared: Shared) -> Talk[Outcome]:
         else:
             result = function(task.kind)(task.problem, task.algorithm, **given)
         own_steps = task.kind == "simulate" or task.algorithm.discrete
-        arrays = dict(curves(result, task.times[-1:] if task.final else task.times, own_steps))
+        arrays = dict(curves(result, task.times, own_steps))
         status, reason = str(result.status), result.message
         lasting = not reason.endswith(CROWDED)
     except InputError as error:
