@@ -230,13 +230,6 @@ def test_learning_curves_refuse():
         sl.plot.learning_curves(flat(0.01, time=0, status="diverged", message="diverged at once"))
 
 
-def test_agreement_says_what_it_cannot_tell():
-    ax = sl.plot.agreement(sl.compare(flat(0.5), flat(0.5)))
-    named = ["train error: $p$ = 1", "test error: $p$ = 1, cannot tell", "band: ± two standard errors"]
-    assert words_of(ax) == named
-    assert ax.get_legend().get_title().get_text().endswith("cannot tell")
-
-
 def curve_of(shape, cls=sl.Solution, status="complete", trials=4, error=0.0, **about):
     """A result whose train_error and norm are the given function of time."""
     time = np.linspace(0.0, 4.0, 41)

@@ -1,4 +1,4 @@
-"""Phase diagrams, lines and small multiples: what is drawn is what is in the arrays."""
+"""Phase diagrams and lines: what is drawn is what is in the arrays."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,6 @@ import pytest
 import xarray
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import LogNorm
-from problems import square
 
 import sgdlimit as sl
 from sgdlimit.sweep.lines import critical_line
@@ -203,66 +202,6 @@ def test_phase_diagram_refuses(diagram):
         sl.plot.phase_diagram(third.isel(temperature=0), "test_error", lines=line.isel(strength=0))
 
 
-def test_one_panel_a_value_with_curves_bands_and_words(diagram):
-    table = sl.plot.multiples(diagram, "test_error")
-    assert table.shape == (1, 5)
-    for i, ax in enumerate(table[0]):
-        drawn = [line.get_ydata() for line in ax.get_lines()]
-        expected = [curve for curve in diagram["test_error"].values[i] if np.isfinite(curve).all()]
-        np.testing.assert_allclose(drawn, expected)
-        assert ax.get_title() == f"$\\delta$ = {RATIOS[i]:.3g}"
-        low, high = (f(ax.collections[0].get_paths()[0].vertices[:, 1]) for f in (np.min, np.max))
-        assert (low, high) == pytest.approx((expected[0].min() - 0.02, expected[0].max() + 0.02))
-    assert table[0, 0].texts[0].get_text() == "$\\tau$ = 1: diverged"
-    assert table[0, 4].texts[0].get_text() == "$\\tau$ = 0.1: failed"
-    (legend,) = table[0, 0].figure.legends
-    assert next(text.get_text() for text in legend.get_texts()) == "$\\tau$ = 0.1"
-
-
-def test_rows_columns_and_several_variables(diagram):
-    few = diagram.isel(sample_ratio=[1, 2])
-    table = sl.plot.multiples(few, ["test_error", "train_error"], columns="temperature", rows="sample_ratio")
-    assert table.shape == (2, 4)
-    test, train = (line.get_ydata() for line in table[1, 2].get_lines())
-    np.testing.assert_allclose(test, few["test_error"].values[1, 2])
-    np.testing.assert_allclose(train, test / 2)
-    assert "diverged" in [text.get_text() for text in table[0, 3].texts]
-    (legend,) = table[0, 0].figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == [
-        "test error", "train error", "band: ± two standard errors"
-    ]  # fmt: skip
-    _, mine = plt.subplots(2, 4)
-    assert sl.plot.multiples(few, rows="sample_ratio", axes=mine)[0, 0] is mine[0, 0]
-
-
-def test_multiples_refuse(diagram):
-    for dataset, words, wrong in (
-        (diagram, {"columns": "ratio"}, "columns: .*it has sample_ratio"),
-        (diagram, {"columns": "temperature", "rows": "temperature"}, "two different axes"),
-        (diagram.expand_dims(strength=[0.1, 0.2]), {}, "name rows="),
-        (diagram.isel(time=-1), {}, 'keep="curves"'),
-        (diagram.rename(sample_ratio="point"), {}, "need a grid"),
-        (diagram, {"axes": plt.subplots()[1]}, "axes: .*1 rows of 5"),
-        (xarray.concat([diagram] * 9, "strength").assign_coords(strength=range(9)), {"rows": "strength"}, "panels"),
-    ):
-        with pytest.raises(sl.InputError, match=wrong):
-            sl.plot.multiples(dataset, **words)
-
-
-def test_a_second_kind_is_drawn_as_points_over_the_first():
-    over = {"sample_ratio": [1.0, 4.0], "temperature": [0.2, 0.8]}
-    kind = {"least_squares": {}, "simulate": {"dim": 60, "trials": 4}}
-    found = sl.sweep(square(), sl.SGD(0.3), over=over, kind=kind, times=[0.0, 1.0, 2.0])
-    table = sl.plot.multiples(found, "train_error")
-    for j, ax in enumerate(table[0]):
-        lines = [line for line in ax.get_lines() if line.get_linestyle() == "-"]
-        points = [line for line in ax.get_lines() if line.get_marker() == "o"]
-        for k, (line, point) in enumerate(zip(lines, points, strict=True)):
-            np.testing.assert_array_equal(line.get_ydata(), found["least_squares"]["train_error"][j, k])
-            np.testing.assert_array_equal(point.get_ydata(), found["simulate"]["train_error"][j, k])
-            assert line.get_color() == pytest.approx(point.get_color())
-
-
 def test_blocks_of_the_page_on_phase_diagrams_run(tmp_path, monkeypatch):
     page = Path(__file__).parent.parent / "docs" / "phase_diagrams.md"
     monkeypatch.chdir(tmp_path)
@@ -271,13 +210,3 @@ def test_blocks_of_the_page_on_phase_diagrams_run(tmp_path, monkeypatch):
     namespace: dict = {}
     for block in found:
         exec(compile(block, page.name, "exec"), namespace)
-
-
-def test_a_legend_of_multiples_is_as_wide_as_its_figure(diagram):
-    for few in (diagram.isel(sample_ratio=[1]), diagram):
-        table = sl.plot.multiples(few, ["test_error", "train_error"], columns="sample_ratio")
-        (legend,) = table[0, 0].figure.legends
-        table[0, 0].figure.draw_without_rendering()
-        box, whole = legend.get_window_extent(), table[0, 0].figure.bbox
-        assert box.width <= whole.width
-        assert box.y0 >= max(ax.bbox.y1 for ax in table.flat)

@@ -9,9 +9,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,8 +31,6 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MARK = b"sgdlimit:sha256:"
 """What stands before the checksum, a SHA-256 in hexadecimal digits."""
 TAIL = len(MARK) + 64
-PATIENCE = 30.0
-"""Seconds that a file without a checksum may take, and one more for every 20 MB."""
 EXPANSION = 1000
 """Arrays larger than so many times their file are damage: compression does no better."""
 
@@ -85,11 +80,8 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
     file has them, {"tukey": tukey}, or by their place, {"loss.fn": tukey}. Nothing in the file is ever run.
     """
     file = source("path", path)
-    whole = intact(file)
-    if whole is False:
+    if intact(file) is False:
         raise reject("path", file, "the file is damaged: its checksum is another; write it again, or take a copy of it")
-    if whole is None:
-        _rehearse(file)
     try:
         result = _result(file, *_arrays(file))
         return dataclasses.replace(result, functions=_known(result.about, dict(functions or {})))
@@ -108,21 +100,6 @@ def intact(file: Path) -> bool | None:
     if not content[-TAIL:].startswith(MARK):
         return None
     return content[-64:] == hashlib.sha256(memoryview(content)[:-TAIL]).hexdigest().encode()
-
-
-def _rehearse(file: Path) -> None:
-    """Read a file without a checksum in a process of its own first: on damaged bytes HDF5 may hang, or crash."""
-    limit = PATIENCE + file.stat().st_size / 2e7
-    code = f"import sys, pathlib; from {__name__} import _arrays; _arrays(pathlib.Path(sys.argv[1]))"
-    words = [sys.executable, "-P", "-c", code, str(file.absolute())]
-    world = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    try:
-        done = subprocess.run(words, env=world, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        why = f"the file is damaged: reading it takes more than {limit:.0f} s; write it again"
-        raise reject("path", file, why) from None
-    if done.returncode < 0:
-        raise reject("path", file, "the file is damaged: HDF5 crashes on it; write it again")
 
 
 def _arrays(file: Path) -> tuple[dict[str, Variable], dict[str, np.ndarray], dict[str, Any]]:
