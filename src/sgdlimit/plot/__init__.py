@@ -1,9 +1,7 @@
 """Pictures. They compute nothing; every function takes and returns axes."""
 
 from .curves import learning_curves
-from .distributions import distributions
 from .experiments import frameworks, paper_figure, scaling, verification
-from .kernels import kernels
 from .looks import COLOURS, MARKERS
 from .sweeps import critical_line, phase_diagram
 
@@ -11,9 +9,7 @@ __all__ = [
     "COLOURS",
     "MARKERS",
     "critical_line",
-    "distributions",
     "frameworks",
-    "kernels",
     "learning_curves",
     "paper_figure",
     "phase_diagram",
