@@ -57,7 +57,8 @@ def main(output: Any) -> dict[str, sl.Report]:
     axes = axes.ravel()
     for ax, name in zip(axes, ("C_theta", "R_theta", "R_ell"), strict=False):
         kernel = theory.dataset[name].isel(student=0, student_=0)
-        kernel.where((kernel.earlier <= kernel.time) | (name == "C_theta")).plot(ax=ax, x="earlier", add_labels=False)
+        shown = kernel.where((kernel.earlier <= kernel.time) | (name == "C_theta"))
+        shown.plot.pcolormesh(ax=ax, x="earlier", add_labels=False)
         ax.set(xlabel="earlier time  $t'$", ylabel="time  $t$", title=SYMBOLS[name])
     for i, colour, marker in zip(SHOWN, COLOURS, MARKERS, strict=False):
         axes[3].plot(theory.time, theory["C_theta"][at[i], :, 0, 0], color=colour, label=f"$t$ = {KEPT[i]:g}")
