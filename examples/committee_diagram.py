@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sgdlimit as sl
+from sgdlimit.plot import COLOURS
 
 NOISE, TEMPERATURE, T_MAX, DIM, TRIALS = 0.3, 0.3, 6.0, 600, 12
 RATIOS, WIDTHS = [0.5, 1.0, 2.0, 4.0, 8.0], [1, 2, 3, 4]
@@ -55,12 +56,14 @@ def main(output):
         print(f"δ = {ratio:g}: " + ", ".join(f"{value:.3f} ± {bar:.3f}" for value, bar in pairs))
     for ax, ratio in zip(below.subplots(1, len(RATIOS), sharey=True), RATIOS, strict=True):
         for name, style in (("test_error", "-"), ("train_error", "--")):
-            curves = errors[name].sel(sample_ratio=ratio)
-            curves.plot.line(
-                x="time", hue="width", ax=ax, ls=style, lw=1.2, add_legend=(ratio, style) == (RATIOS[-1], "-")
-            )
-            ax.set_prop_cycle(None)
-        ax.set(title=f"$\\delta$ = {ratio:g}", ylabel="test and (dashed) train error" if ratio == RATIOS[0] else "")
+            for value in diagram.dataset[name].sel(sample_ratio=ratio).transpose("width", "time"):
+                colour = COLOURS[WIDTHS.index(int(value["width"]))]
+                label = f"$m$ = {int(value['width'])}" if style == "-" else None
+                ax.plot(times, value, ls=style, color=colour, label=label)
+        ax.set(xlabel="time  $t$", title=f"$\\delta$ = {ratio:g}")
+        ax.spines[["top", "right"]].set_visible(False)
+    below.axes[0].set_ylabel("test error (solid), train error (dashed)")
+    below.axes[0].legend(frameon=False, fontsize="x-small")
 
     theory = sl.solve(committee(2.0, 3), algorithm, times=times, **size)
     runs = sl.simulate(committee(2.0, 3), algorithm, dim=DIM, trials=TRIALS, times=times[4::4])

@@ -23,6 +23,7 @@ from sgdlimit.plot import COLOURS, MARKERS
 T_MAX, DIM, TRIALS = 6.0, 800, 20
 KEPT = np.arange(0.0, 7.0)
 SHOWN = (1, 3, 6)
+SYMBOLS = {"C_theta": "$C_\\theta$", "R_theta": "$R_\\theta$", "R_ell": "$R_\\ell$"}
 ALGORITHM = sl.SGD(temperature=0.5, batch_size=4)
 PROBLEM = sl.Problem(
     loss=sl.Logistic(),
@@ -54,7 +55,11 @@ def main(output: Any) -> dict[str, sl.Report]:
 
     figure, axes = plt.subplots(2, 2, figsize=(8.4, 6.6), layout="constrained")
     axes = axes.ravel()
-    sl.plot.kernels(theory, axes=axes[:3])
+    for ax, name in zip(axes, ("C_theta", "R_theta", "R_ell"), strict=False):
+        kernel = theory.dataset[name].isel(student=0, student_=0)
+        shown = kernel.where((kernel.earlier <= kernel.time) | (name == "C_theta"))
+        shown.plot.pcolormesh(ax=ax, x="earlier", add_labels=False)
+        ax.set(xlabel="earlier time  $t'$", ylabel="time  $t$", title=SYMBOLS[name])
     for i, colour, marker in zip(SHOWN, COLOURS, MARKERS, strict=False):
         axes[3].plot(theory.time, theory["C_theta"][at[i], :, 0, 0], color=colour, label=f"$t$ = {KEPT[i]:g}")
         axes[3].errorbar(KEPT, mean[i], error[i], color=colour, marker=marker, ms=4, ls="")

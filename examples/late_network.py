@@ -22,6 +22,7 @@ import numpy as np
 from scipy.stats import wasserstein_distance
 
 import sgdlimit as sl
+from sgdlimit.plot import COLOURS
 
 READOUTS, RATIO, NOISE, TEMPERATURE, BATCH = (1.0, 0.5), 4.0, 0.3, 0.2, 5
 SNAPSHOTS, DIM, TRIALS = (1.0, 8.0, 50.0), 500, 12
@@ -46,10 +47,14 @@ def main(output: Any) -> dict[str, sl.Report]:
     print(report)
     figure, table = plt.subplots(2, len(SNAPSHOTS), figsize=(9.2, 5.0), layout="constrained", sharex=True)
     for unit, row in enumerate(table):
-        sl.plot.distributions(theory, runs, axes=row, unit=unit, bins=np.linspace(-2.6, 2.6, 66))
         row[0].set_ylabel(f"density, readout {READOUTS[unit]:g}")
         for i, t in enumerate(SNAPSHOTS):
             law, seen = theory["theta"][i, :, unit], runs["theta"][:, i, :, unit]
+            edges = np.linspace(-2.6, 2.6, 66)
+            row[i].hist(seen.ravel(), edges, density=True, color=COLOURS[0], alpha=0.45, label=f"SGD, $d$ = {DIM}")
+            middle, density = (edges[1:] + edges[:-1]) / 2, np.histogram(law, edges, density=True)[0]
+            row[i].plot(middle, density, color="black", label="DMFT")
+            row[i].set(xlabel=f"weight  $\\theta_{unit}$", title=f"$t$ = {t:g}")
             star, own = theory["theta_star"][:, unit], np.mean(law * theory["theta_star"][:, unit])
             width = np.std(law - own * star)
             at = list(times).index(t)
@@ -59,6 +64,7 @@ def main(output: Any) -> dict[str, sl.Report]:
             print(f"t = {t:g}, readout {READOUTS[unit]:g}: {peaks}; Wasserstein distance to the runs {distance:.3f}")
     for name in ("train_error", "test_error"):
         print(name, ", ".join(f"{theory[name][list(times).index(t)]:.4f} at t = {t:g}" for t in SNAPSHOTS))
+    table[0, 0].legend(frameon=False, fontsize="x-small")
     figure.savefig(output, dpi=150)
     return {"committee": report}
 

@@ -54,7 +54,6 @@ def main(output: Any) -> dict[str, sl.Report]:
     report = sl.compare(theory, runs, ["train_error", "test_error", "overlap", "norm"])
     print(report)
     figure, axes = plt.subplots(1, len(SNAPSHOTS), figsize=(9.6, 3.3), layout="constrained")
-    sl.plot.distributions(theory, runs, axes=axes, bins=np.linspace(-3.0, 3.0, 76))
     for i, (ax, t) in enumerate(zip(axes, SNAPSHOTS, strict=True)):
         law, seen = theory["theta"][i, :, 0], runs["theta"][:, i, :, 0].ravel()
         distance, reference = wasserstein_distance(law, seen), chance(law, len(seen))
@@ -63,9 +62,12 @@ def main(output: Any) -> dict[str, sl.Report]:
             np.mean((abs(x["theta"][..., i, :, 0]) > CUT) != (x["theta_star"][..., 0] != 0)) for x in (theory, runs)
         ]
         print(f"    weights on the wrong side of |θ| = {CUT:g}: theory {missed[0]:.4f}, runs {missed[1]:.4f}")
-        x = np.linspace(-3.0, 3.0, 400)
+        x, edges = np.linspace(-3.0, 3.0, 400), np.linspace(-3.0, 3.0, 76)
+        ax.hist(seen, edges, density=True, color=COLOURS[0], alpha=0.45, label="SGD, $d$ = 1000, 16 trials")
+        ax.plot((edges[1:] + edges[:-1]) / 2, np.histogram(law, edges, density=True)[0], color="black", label="DMFT")
         ax.plot(x, norm.pdf(x, law.mean(), law.std()), color=COLOURS[1], ls=":", label="Gaussian")
-        ax.set(yscale="log", ylim=(3e-3, 6.0))
+        ax.set(yscale="log", ylim=(3e-3, 6.0), xlabel="weight  $\\theta$", title=f"$t$ = {t:g}")
+    axes[0].set_ylabel("density")
     axes[0].legend(frameon=False, fontsize="x-small", loc="upper left")
     figure.savefig(output, dpi=150)
     return {"sparse teacher": report}

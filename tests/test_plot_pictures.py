@@ -1,4 +1,4 @@
-"""Curves, heat maps of kernels, distributions: what is drawn is what is in the arrays."""
+"""Learning curves: what is drawn is what is in the arrays."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,171 +8,11 @@ from problems import square
 import sgdlimit as sl
 from sgdlimit.results import Variable
 
-SNAPSHOTS = [0.5, 1.0]
-
 
 @pytest.fixture(autouse=True)
 def _close_figures():
     yield
     plt.close("all")
-
-
-@pytest.fixture(scope="module")
-def exact():
-    """Ridge regression on a grid that is not uniform."""
-    return sl.least_squares(square(), sl.SGD(0.5), times=sl.grid.geometric(4.0, first=0.05, points=12), kernels=True)
-
-
-@pytest.fixture(scope="module")
-def laws():
-    """Draws of the theory and of four runs."""
-    problem = square(teacher=sl.Rademacher(1.0))
-    solution = sl.solve(problem, sl.SGD(0.5), t_max=1.0, dt=0.1, samples=4096, snapshots=SNAPSHOTS)
-    runs = sl.simulate(problem, sl.SGD(0.5, batch_size=2), dim=150, trials=4, times=[0.0, 1.0], snapshots=SNAPSHOTS)
-    return solution, runs
-
-
-def made_up(values, error=None):
-    """A solution whose only kernel is the given one, under all three names."""
-    time = np.arange(len(values), dtype=float)
-    dims = ("time", "earlier", "student", "student_")
-    variables = {name: Variable(dims, values) for name in ("C_theta", "R_theta", "R_ell")}
-    if error is not None:
-        variables |= {f"{name}_stderr": Variable(dims, np.full_like(values, error)) for name in list(variables)}
-    return sl.Solution(variables, {"time": time, "earlier": time})
-
-
-def histogram_of(ax):
-    (patch,) = ax.patches
-    return patch.get_data()
-
-
-def mesh_of(ax):
-    (mesh,) = ax.collections
-    return mesh
-
-
-def test_meshes_hold_the_kernels(exact):
-    axes = sl.plot.kernels(exact)
-    assert [mesh_of(ax).colorbar.ax.get_ylabel() for ax in axes] == [
-        "$C_\\theta(t, t')$", "$R_\\theta(t, t')$", "$R_\\ell(t, t')$"
-    ]  # fmt: skip
-    causal = np.tril(np.ones((12, 12), dtype=bool))
-    for ax, name in zip(axes, ("C_theta", "R_theta", "R_ell"), strict=True):
-        drawn = mesh_of(ax).get_array()
-        np.testing.assert_array_equal(drawn.data, exact[name][:, :, 0, 0])  # row: time, column: earlier time
-        shown = np.ones((12, 12), dtype=bool) if name == "C_theta" else causal
-        np.testing.assert_array_equal(~np.ma.getmaskarray(drawn), shown)
-        assert ax.get_xlabel().startswith("earlier")
-        # cells end halfway between the times
-        corners = mesh_of(ax).get_coordinates()
-        between = (exact.time[1:] + exact.time[:-1]) / 2
-        np.testing.assert_allclose(corners[0, 1:-1, 0], between)
-        np.testing.assert_allclose(corners[1:-1, 0, 1], between)
-
-
-def test_colours_diverge_from_zero_only_where_the_sign_changes(exact):
-    correlation, response, ell = (mesh_of(ax) for ax in sl.plot.kernels(exact))
-    assert correlation.get_cmap().name == response.get_cmap().name == "viridis"
-    assert ell.get_cmap().name == "viridis_r"  # negative everywhere
-    assert ell.get_clim() == (exact["R_ell"].min(), pytest.approx(ell.get_array().max()))
-    values = np.array([[2.0, -0.5], [1.0, 3.0]])[:, :, None, None]
-    (mesh,) = (mesh_of(ax) for ax in sl.plot.kernels(made_up(values), "C_theta"))
-    assert mesh.get_cmap().name == "RdBu_r"
-    assert mesh.get_clim() == (-3.0, 3.0)
-    # −0.5 lies above the diagonal, where a response is not drawn, or within four standard errors of zero
-    for solution, name in ((made_up(values), "R_ell"), (made_up(values, 0.2), "C_theta")):
-        (mesh,) = (mesh_of(ax) for ax in sl.plot.kernels(solution, name))
-        assert mesh.get_cmap().name == "viridis"
-
-
-def test_one_entry_of_a_matrix_kernel_on_given_axes():
-    values = np.random.default_rng(0).normal(size=(4, 4, 2, 2))
-    _, mine = plt.subplots()
-    back = sl.plot.kernels(made_up(values), "C_theta", axes=mine, entry=(1, 0))
-    assert back is mine
-    np.testing.assert_array_equal(mesh_of(mine).get_array(), values[:, :, 1, 0])
-    assert mesh_of(mine).colorbar.ax.get_ylabel() == "$C_\\theta^{10}(t, t')$"
-
-
-def test_kernels_refuse(exact):
-    plain = sl.least_squares(square(), sl.SGD(0.5), t_max=1.0)
-    with pytest.raises(sl.InputError, match=r"solution.*C_theta.*solve with kernels=True"):
-        sl.plot.kernels(plain)
-    for words, wrong in (
-        ({"names": "Gamma"}, "names.*R_ell"),
-        ({"names": ()}, "names"),
-        ({"entry": (0, 1)}, "entry"),
-        ({"entry": 0}, "entry"),
-        ({"entry": (0.0, 0)}, "entry"),
-        ({"axes": plt.subplots(1, 2)[1]}, "axes.*3 kernels"),
-    ):
-        with pytest.raises(sl.InputError, match=wrong):
-            sl.plot.kernels(exact, **words)
-    with pytest.raises(sl.InputError, match="solution"):
-        sl.plot.kernels(exact["C_theta"])
-    with pytest.raises(sl.InputError, match="two or more"):
-        sl.plot.kernels(made_up(np.ones((1, 1, 1, 1))))
-
-
-@pytest.mark.parametrize(("variable", "symbol"), [("theta", "$\\theta$"), ("r", "$r$")])
-def test_histogram_and_line_are_the_draws(laws, variable, symbol):
-    solution, runs = laws
-    axes = sl.plot.distributions(solution, runs, variable, bins=40)
-    assert [ax.get_title() for ax in axes] == ["$t$ = 0.5", "$t$ = 1"]
-    everything = np.concatenate([solution[variable].ravel(), runs[variable].ravel()])
-    for i, ax in enumerate(axes):
-        assert ax.get_xlabel().endswith(symbol)
-        density, edges, _ = histogram_of(ax)
-        assert (edges[0], edges[-1], len(edges)) == (everything.min(), everything.max(), 41)  # shared by the panels
-        assert np.sum(density * np.diff(edges)) == pytest.approx(1)
-        np.testing.assert_allclose(density, np.histogram(runs[variable][:, i], edges, density=True)[0])
-        (line,) = ax.get_lines()
-        np.testing.assert_allclose(line.get_xdata(), (edges[1:] + edges[:-1]) / 2)
-        np.testing.assert_allclose(line.get_ydata(), np.histogram(solution[variable][i], edges, density=True)[0])
-    (texts,) = (words_of(ax) for ax in axes if ax.get_legend() is not None)
-    assert texts == ["simulation ($d$ = 150, 4 trials)", solution.about["method"]]
-
-
-def test_chosen_snapshots_edges_and_axes(laws):
-    solution, runs = laws
-    _, mine = plt.subplots()
-    assert sl.plot.distributions(solution, runs, snapshots=1.0, axes=mine, bins=[-0.5, 0.0, 0.5]) is mine
-    density, edges, _ = histogram_of(mine)
-    np.testing.assert_array_equal(edges, [-0.5, 0.0, 0.5])
-    # values beyond the bins count: the area is the share inside
-    inside = np.mean(np.abs(runs["theta"][:, 1]) <= 0.5)
-    assert 0.2 < inside < 0.8
-    assert np.sum(density * np.diff(edges)) == pytest.approx(inside)
-
-
-def test_distributions_refuse(laws):
-    solution, runs = laws
-    for words, wrong in (
-        ({"variable": "z"}, "variable.*'theta' or 'r'"),
-        ({"snapshots": [0.5, 0.7]}, r"snapshots.*0\.7.*did not keep"),
-        ({"snapshots": [1.0, 0.5]}, "snapshots.*increase"),
-        ({"unit": 1}, "unit"),
-        ({"bins": 0}, "bins"),
-        ({"bins": [1.0, 0.0]}, "bins.*increasing"),
-        ({"bins": ["a", "b"]}, "bins.*numbers"),
-        ({"axes": plt.subplots()[1]}, "axes.*2 snapshots"),
-    ):
-        with pytest.raises(sl.InputError, match=wrong):
-            sl.plot.distributions(solution, runs, **words)
-    with pytest.raises(sl.InputError, match="solution"):
-        sl.plot.distributions(runs, solution)
-    with pytest.raises(sl.InputError, match="runs"):
-        sl.plot.distributions(solution, solution)
-    exact = sl.least_squares(square(), sl.SGD(0.5), t_max=1.0)
-    with pytest.raises(sl.InputError, match=r"solution.*solve with snapshots=\[\.\.\.\]"):
-        sl.plot.distributions(exact, runs)
-    later = sl.Runs(runs.variables, {**runs.coords, "snapshot": np.array([0.6, 1.1])}, runs.about)
-    with pytest.raises(sl.InputError, match="give solve and simulate the same"):
-        sl.plot.distributions(solution, later)
-    bare = sl.Runs({n: v for n, v in runs.variables.items() if n != "theta"}, runs.coords, runs.about)
-    with pytest.raises(sl.InputError, match=r"runs.*simulate with snapshots"):
-        sl.plot.distributions(solution, bare)
 
 
 def flat(share, time=4, **about):
@@ -228,13 +68,6 @@ def test_learning_curves_refuse():
             sl.plot.learning_curves(theory, variables=wrong)
     with pytest.raises(sl.InputError, match="results: got a result without times; diverged at once"):
         sl.plot.learning_curves(flat(0.01, time=0, status="diverged", message="diverged at once"))
-
-
-def test_agreement_says_what_it_cannot_tell():
-    ax = sl.plot.agreement(sl.compare(flat(0.5), flat(0.5)))
-    named = ["train error: $p$ = 1", "test error: $p$ = 1, cannot tell", "band: ± two standard errors"]
-    assert words_of(ax) == named
-    assert ax.get_legend().get_title().get_text().endswith("cannot tell")
 
 
 def curve_of(shape, cls=sl.Solution, status="complete", trials=4, error=0.0, **about):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgdlimit.verification import FULL, Scaling, bias, discretisation, distances, strong_error, verify
+from sgdlimit.verification import FULL, Scaling, discretisation, distances, strong_error, verify
 from sgdlimit.verification.everything import logistic, ridge
 from sgdlimit.verification.laws import SAMPLING, between_moments, between_points, universality
 
@@ -62,7 +62,7 @@ def test_whole_verification():
     """Every statement of `sgdlimit verify`, at full reach."""
     result = verify(FULL)
     print(result.table())
-    weights, samples, _, _, strong, discrete, small = result.panels
+    weights, samples, strong, discrete = result.panels
     for panel in (weights, samples):
         floor = next(c for c in panel.curves if c.label == SAMPLING)
         for curve in panel.curves:
@@ -74,8 +74,6 @@ def test_whole_verification():
         assert abs(curve.power.exponent - 1) < 0.15, curve.row()
     for curve in discrete.curves:
         assert curve.power.exponent > 0.8, curve.row()
-    for curve in small.curves:
-        assert np.all(curve.value[-2:] < 3 * curve.error[-2:]), curve.row()
 
 
 @pytest.mark.filterwarnings("ignore::sgdlimit.UnreliableWarning")  # few samples, or a law that grows
@@ -88,9 +86,6 @@ def test_parts_take_other_problems():
     sparse = sl.Problem(loss=sl.Huber(), penalty=sl.SmoothL1(0.1, 0.3), sample_ratio=1.5, teacher=teacher)
     found = distances(sparse, sl.SGF(0.5), dims=(32, 128, 512), trials=(12, 12, 12), times=(0.5, 1.0), dt=0.1)
     for side in ("theta", "r"):
-        assert all(curve.falls for curve in found[side] if "moments" not in curve.label)
+        assert all(curve.falls for curve in found[side])
     rates = [c.power.exponent for c in discretisation(ridge(), 0.5, gammas=(0.25, 0.125), samples=2**14)]
     assert rates[0] > 0.8
-    small = bias(logistic(2.0), sl.SGD(1.0), dims=(8, 64), trials=(1600, 200), t_max=1.0, samples=2**15)
-    assert small[1].value[0] > 3 * small[1].error[0]
-    assert small[1].value[1] < small[1].value[0]

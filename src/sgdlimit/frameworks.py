@@ -21,7 +21,6 @@ from .problem import Linear, Normal, Problem, Ridge, Square, TwoLayer, TwoLayerL
 from .results import Runs, Solution, Variable
 from .simulation import simulate
 from .solver import solve
-from .verification.scaling import Scaling
 
 JUDGED = ("train_error", "test_error")
 T_MAX = 6.0
@@ -38,15 +37,12 @@ class FrameworkSize(NamedTuple):
     dim: int = 2000
     trials: int = 48
     samples: int = 2**17
-    gap_temperatures: tuple[float, ...] = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
     settings: tuple[str, ...] | None = None
     """Names; None: all."""
 
 
 FULL = FrameworkSize()
-QUICK = FrameworkSize(
-    400, 12, 2**14, (1.0, 2.0), tuple(f"{name}, many passes, small batches" for name in ("ridge", "logistic"))
-)
+QUICK = FrameworkSize(400, 12, 2**14, tuple(f"{name}, many passes, small batches" for name in ("ridge", "logistic")))
 
 
 @dataclass(frozen=True)
@@ -180,16 +176,6 @@ class Cell:
         return f"**holds**, {p}" if self.holds else f"fails, {p}, off by {size}"
 
 
-class Gap(NamedTuple):
-    """SGF against SGD at one temperature: mean over time of the difference in training error."""
-
-    temperature: float
-    laws: tuple[float, float]
-    """Between the two laws: value, standard error."""
-    runs: tuple[float, float]
-    """Between runs of the two at finite size."""
-
-
 @dataclass(frozen=True)
 class FrameworkTable:
     """What every framework says about every experiment: rows are experiments, columns frameworks."""
@@ -197,36 +183,27 @@ class FrameworkTable:
     settings: list[Experiment]
     runs: list[Runs]
     cells: list[dict[str, Cell]]
-    gaps: list[Gap]
 
     def page(self) -> str:
-        """The table and the gaps, as a page in Markdown."""
+        """The table, as a page in Markdown."""
         names = list(FRAMEWORKS)
         lines = ["| real runs | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
         for setting, cells in zip(self.settings, self.cells, strict=True):
             lines.append(f"| {setting.name} | " + " | ".join(cells[name].words for name in names) + " |")
-        lines += ["", "| τ | train error, SGD − SGF: laws | runs |", "|---|---|---|"]
-        lines += [f"| {g.temperature:g} | {g.laws[0]:.5f} ± {g.laws[1]:.5f} | {g.runs[0]:.5f} ± {g.runs[1]:.5f} |"
-                  for g in self.gaps]  # fmt: skip
         options = self.runs[0].about["options"]
         words = (
             f"Runs: d = {options['dim']}, {options['trials']} trials, t ≤ {T_MAX:g}, δ = 2, temperature "
             f"τ = {TEMPERATURE:g}; large batches: a fraction {BATCH_FRACTION:g} of the data, steps of {BATCH_STEP:g}. "
             f"A framework holds where one test over train and test error at all times does not reject it at "
             f"{FALSE_ALARM:g}; p is its p-value, the percentage the largest difference relative to the largest value "
-            f"of the curve. The gap is the mean over time; between the laws it grows as τ^{self.gap_power():.2f}."
+            f"of the curve."
         )
         lines += ["", *textwrap.wrap(words, 118)]
         return "\n".join(lines)
 
-    def gap_power(self) -> float:
-        """Exponent of the gap between the laws, fitted where it is larger than three standard errors."""
-        seen = [(g.temperature, *g.laws) for g in self.gaps if g.laws[0] > 3 * g.laws[1]]
-        return Scaling("gap", "τ", *np.reshape(seen, (-1, 3)).T).power.exponent
-
 
 def table(size: FrameworkSize = FULL, seed: int = 0) -> FrameworkTable:
-    """Run every setting, ask every framework, and measure the gap between SGF and SGD."""
+    """Run every setting, and ask every framework."""
     found = [s for s in settings() if size.settings is None or s.name in size.settings]
     runs, cells = [], []
     for index, setting in enumerate(found):
@@ -242,9 +219,7 @@ def table(size: FrameworkSize = FULL, seed: int = 0) -> FrameworkTable:
                 continue
             row[name] = Cell(theory, compare(theory, _where_known(done, theory), JUDGED), "")
         cells.append(row)
-    logistic = next(s.problem for s in found if s.name.startswith("logistic, many"))
-    gaps = [gap(logistic, tau, size, seed) for tau in size.gap_temperatures]
-    return FrameworkTable(found, runs, cells, gaps)
+    return FrameworkTable(found, runs, cells)
 
 
 def _short(error: InputError) -> str:
@@ -253,23 +228,3 @@ def _short(error: InputError) -> str:
     if "SGF" in text or "loss" in text:
         return "square loss only"
     return "needs stored data" if "sample_ratio" in text or "stored" in text else text.split(";")[0]
-
-
-def gap(problem: Problem, temperature: float, size: FrameworkSize, seed: int = 0) -> Gap:
-    """Training error of SGD minus that of SGF, averaged over time, between the laws and between runs."""
-    times, curves, finite = np.linspace(0.5, T_MAX, 12), [], []
-    for algorithm in (SGD(temperature, batch_size=2), SGF(temperature)):
-        law = solve(problem, algorithm, times=[0.0, *times], dt=0.1, samples=size.samples, seed=seed)
-        copies = law.copies("train_error")
-        assert copies is not None
-        curves.append(copies[:, 1:].mean(axis=1))
-        dt = 0.02 if algorithm.rows is None else None
-        runs = simulate(problem, algorithm, dim=size.dim, trials=size.trials, times=times, seed=seed, dt=dt)
-        finite.append(np.asarray(runs["train_error"]).mean(axis=1))
-    return Gap(temperature, _difference(*curves), _difference(*finite))
-
-
-def _difference(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-    """Mean and standard error; replicas and trials of equal number share their data, so they are paired."""
-    apart = first - second
-    return float(apart.mean()), float(apart.std(ddof=1) / math.sqrt(len(apart)))

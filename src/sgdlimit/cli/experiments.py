@@ -52,14 +52,14 @@ def frameworks(
 ) -> None:
     """Ask every framework for the same runs: where does each hold, and where does it fail?
 
-    Online SGD, proportional batches, homogenised SGD, gradient flow, SGF and SGD, and the gap between the last two
-    against the temperature. Writes the picture as PNG and PDF, and the tables as MD beside them.
+    Online SGD, proportional batches, homogenised SGD, gradient flow, SGF and SGD. Writes the picture as PNG and PDF,
+    and the table as MD beside them.
     """
     _check(output, force, ".md")
     from .. import frameworks, plot
 
     result = frameworks.table(frameworks.QUICK if quick else frameworks.FULL, seed=seed)
-    _write(plot.frameworks(result)["gap"], result.page(), output, ".md")
+    _write(plot.frameworks(result), result.page(), output, ".md")
 
 
 def _check(output: Path, force: bool, page: str = ".txt") -> None:

@@ -190,7 +190,7 @@ def python(view: View) -> str:
         "print(theory)",
         "print(sl.compare(runs, theory))",
         f"sl.plot.learning_curves(runs, theory, {_arguments(_drawing(view))})",
-        f'sl.plot.kernels(kernels, "{view["kernel"]}")',
+        f'kernels.dataset["{view["kernel"]}"][:, :, 0, 0].plot(x="earlier")',
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,22 +1,15 @@
 """Pictures. They compute nothing; every function takes and returns axes."""
 
-from .agreement import agreement
 from .curves import learning_curves
-from .distributions import distributions
-from .experiments import frameworks, gaps, paper_figure, scaling, verification
-from .kernels import kernels
+from .experiments import frameworks, paper_figure, scaling, verification
 from .looks import COLOURS, MARKERS
 from .sweeps import critical_line, phase_diagram
 
 __all__ = [
     "COLOURS",
     "MARKERS",
-    "agreement",
     "critical_line",
-    "distributions",
     "frameworks",
-    "gaps",
-    "kernels",
     "learning_curves",
     "paper_figure",
     "phase_diagram",

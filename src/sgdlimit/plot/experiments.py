@@ -6,7 +6,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.typing import HashableList
 
 from ..errors import reject
 from ..figures import PaperFigure
@@ -20,7 +19,7 @@ from .panels import Same, panels, single
 PAGE = (3.375, 2.8)
 """Inches of a panel of the paper's figure: two of them are as wide as a text page."""
 SHOWN = ("ridge, many passes, small batches", "logistic, many passes, small batches")
-"""Settings whose curves stand beside the gap."""
+"""Settings whose curves are drawn."""
 LINES = (":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), "--", "-")
 """One a framework."""
 SCALES = {"d": "dimension $d$", "γ": "time step $\\gamma$"}
@@ -61,7 +60,9 @@ def scaling(curves: Sequence[Scaling], *, axes: Axes | None = None, quantity: st
         power, keep = curve.power, curve.value > 0
         base = "\\gamma" if curve.scale == "γ" else curve.scale
         label = f"{curve.label}: ${base}^{{{power.exponent:+.2f} \\pm {power.error:.2f}}}$"
-        colour = _bars(axes, index, curve.at[keep], curve.value[keep], curve.error[keep], label)
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        points = (curve.at[keep], curve.value[keep], 2 * curve.error[keep])
+        axes.errorbar(*points, color=colour, marker=marker, ls="none", capsize=2, ms=4, label=label)
         span = np.array([curve.at.min(), curve.at.max()])
         axes.plot(span, power.prefactor * span**power.exponent, color=colour, lw=0.8, alpha=0.7)
     axes.set_xscale("log", base=2)
@@ -70,17 +71,10 @@ def scaling(curves: Sequence[Scaling], *, axes: Axes | None = None, quantity: st
     return axes
 
 
-def _bars(axes: Axes, index: int, at: np.ndarray, value: np.ndarray, error: np.ndarray, label: str) -> str:
-    """Draw points with bars of two standard errors; returns their colour."""
-    colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-    axes.errorbar(at, value, yerr=2 * error, color=colour, marker=marker, ls="none", capsize=2, ms=4, label=label)
-    return colour
-
-
 def verification(result: Verification) -> np.ndarray:
-    """Draw every panel of a verification, four in a row; returns the axes."""
-    rows = -(-len(result.panels) // 4)
-    _, axes = plt.subplots(rows, 4, figsize=(15.0, 3.6 * rows), squeeze=False, layout="constrained")
+    """Draw every panel of a verification, two in a row; returns the axes."""
+    rows = -(-len(result.panels) // 2)
+    _, axes = plt.subplots(rows, 2, figsize=(8.4, 3.6 * rows), squeeze=False, layout="constrained")
     for ax, panel in zip(axes.flat, result.panels, strict=False):
         scaling(panel.curves, axes=ax, quantity=panel.quantity)
         ax.set_title(panel.title, loc="left", fontsize="small")
@@ -89,16 +83,14 @@ def verification(result: Verification) -> np.ndarray:
     return axes
 
 
-def frameworks(table: FrameworkTable) -> dict[str, Axes]:
-    """Train and test error of the settings with small batches, one a row, and beside them the gap against τ.
+def frameworks(table: FrameworkTable) -> np.ndarray:
+    """Train and test error of the settings with small batches, one a row; one that runs away leaves the picture.
 
-    A framework that runs away leaves the picture. Returns the axes by name: "0 train_error", …, "gap".
+    Returns the axes, an array of rows and columns.
     """
     rows = [row for row, setting in enumerate(table.settings) if setting.name in SHOWN]
-    names: list[HashableList[str]] = [[*(f"{at} {name}" for name in JUDGED), "gap"] for at in range(len(rows))]
-    _, axes = plt.subplot_mosaic(names, figsize=(11.5, 3.2 * len(rows)), layout="constrained")
-    for at, row in enumerate(rows):
-        pair = [axes[f"{at} {name}"] for name in JUDGED]
+    _, axes = plt.subplots(len(rows), 2, figsize=(8.0, 3.2 * len(rows)), squeeze=False, layout="constrained")
+    for row, pair in zip(rows, axes, strict=True):
         learning_curves(table.runs[row], variables=JUDGED, axes=pair, labels=["SGD runs"])
         for ax, name in zip(pair, JUDGED, strict=True):
             for i, (framework, cell) in enumerate(table.cells[row].items()):
@@ -110,26 +102,4 @@ def frameworks(table: FrameworkTable) -> dict[str, Axes]:
             ax.set_xlim(0, table.runs[row].time[-1])
         pair[0].set_title(table.settings[row].name, loc="left", fontsize="medium")
         place(pair[0])
-    gaps(table, axes=axes["gap"])
-    return axes
-
-
-def gaps(table: FrameworkTable, *, axes: Axes | None = None) -> Axes:
-    """Training error of SGD minus that of SGF against the temperature, on logarithmic axes. Returns the axes."""
-    axes = single(axes, 4.4, 3.4)
-    tau = np.array([gap.temperature for gap in table.gaps])
-    for index, label in enumerate(("laws", "runs")):
-        value, error = np.array([getattr(gap, label) for gap in table.gaps]).T
-        _bars(axes, index, tau * (1 + 0.04 * index), value, error, label)
-    seen = [gap for gap in table.gaps if gap.laws[0] > 3 * gap.laws[1]]
-    power = table.gap_power()
-    if np.isfinite(power):
-        span = np.array([gap.temperature for gap in seen])
-        line = seen[-1].laws[0] * (span / span[-1]) ** power
-        axes.plot(span, line, color="0.5", lw=0.8, label=f"$\\tau^{{{power:.2f}}}$")
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("symlog", linthresh=1e-3)
-    axes.set(xlabel="temperature $\\tau = \\eta/B$", ylabel="train error, SGD − SGF")
-    axes.set_title("logistic: what Gaussian noise misses", loc="left", fontsize="medium")
-    place(axes, title=BARS, title_fontsize="x-small")
     return axes

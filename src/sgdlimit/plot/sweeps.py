@@ -154,11 +154,7 @@ def _two(dataset: "xarray.Dataset", x: str | None, y: str | None) -> tuple[str, 
     axes = axes_of(dataset)
     wanted = [axis_named(argument, name, dataset) for argument, name in (("x", x), ("y", y)) if name is not None]
     if len(axes) < 2 or len(set(wanted)) < len(wanted):
-        raise reject(
-            "sweep",
-            f"axes {', '.join(axes)}",
-            "a diagram needs two different ones",
-        )
+        raise reject("sweep", f"axes {', '.join(axes)}", "a diagram needs two different ones")
     free = [axis for axis in axes if axis not in wanted]
     across = x or free.pop(0)
     up = y or free.pop(0)

@@ -1,10 +1,9 @@
 """`thm:dmft_sgf`, `cor:sgf_dmft_planted`: empirical joint laws tend to those of the DMFT processes.
 
 That of the weights with the teacher, and that of the pre-activations of the training samples with their labels, by
-Wasserstein distances W₂; and what finite d leaves of the mean over runs.
+Wasserstein distances W₂.
 """
 
-import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,17 +12,14 @@ import numpy as np
 
 from .._linalg import root_of
 from ..algorithms import Algorithm
-from ..errors import UnreliableWarning
 from ..problem import Problem
 from ..results import Result
-from ..results.statistics import total_error
 from ..simulation import simulate
 from ..solver import solve
 from .scaling import Scaling
 
-OBSERVED = ("train_error", "test_error", "norm")
-MOMENTS, SAMPLING = "moments", "independent draws"
-"""Labels of what is measured beside W₂ itself."""
+SAMPLING = "independent draws"
+"""Label of what is measured beside the distance to the law."""
 WORKERS = 2
 """Assignments solved at the same time; each holds a matrix of squared distances."""
 
@@ -80,12 +76,11 @@ def distances(
     of such draws ("independent draws", unless reference=False) is what sampling alone leaves. An algorithm without a
     step of its own takes the same dt at finite size as in the theory, whose draws come from steps of dt: their discrete
     systems correspond (`lem:dmft_sgf_discrete`), but for the penalty, which the theory takes at the end of a step.
-    `trials[i]` runs at `dims[i]`. "… moments" is the part of W₂ that shows in means and covariances.
+    `trials[i]` runs at `dims[i]`.
     """
     law = solve(problem, algorithm, t_max=max(times), dt=dt, snapshots=list(times), samples=samples, seed=seed)
     rng = np.random.default_rng(seed)
     draws = {side: points(law, side) for side in ("theta", "r")}
-    moments = {side: (np.mean(rows, axis=0), np.cov(rows.T)) for side, rows in draws.items()}
     found: defaultdict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
 
     def some(side: str, count: int) -> np.ndarray:
@@ -102,8 +97,6 @@ def distances(
             for side in draws:
                 clouds = [points(runs, side, trial) for trial in range(count)]
                 pairs[side, kind] = [(cloud, some(side, len(cloud))) for cloud in clouds]
-                gaps = [between_moments(np.mean(c, axis=0), np.cov(c.T), *moments[side]) for c in clouds]
-                found[side, f"{kind}, {MOMENTS}"].append(np.array(gaps))
         for side in draws if reference else ():
             size = len(pairs[side, entries[0]][0][0])
             pairs[side, SAMPLING] = [(some(side, size), some(side, size)) for _ in range(count)]
@@ -121,32 +114,3 @@ def universality(curves: list[Scaling]) -> float:
     first = curves[0]
     gaps = [np.abs(c.value - first.value) / np.hypot(c.error, first.error) for c in curves[1:]]
     return float(np.max(gaps, initial=0.0))
-
-
-def bias(
-    problem: Problem,
-    algorithm: Algorithm,
-    *,
-    dims: Sequence[int],
-    trials: Sequence[int],
-    t_max: float,
-    dt: float = 0.1,
-    samples: int = 2**18,
-    seed: int = 0,
-) -> list[Scaling]:
-    """|mean over runs − limit| at t_max against d, relative to the limit; with the errors of runs and theory."""
-    law = solve(problem, algorithm, t_max=t_max, dt=dt, samples=samples, seed=seed)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in OBSERVED}
-    for dim, count in zip(dims, trials, strict=True):
-        # what few coordinates change is what is asked about
-        with warnings.catch_warnings(action="ignore", category=UnreliableWarning):
-            size = {"dim": dim, "trials": count, "times": [t_max]}
-            runs = simulate(problem, algorithm, **size, seed=seed + dim)
-        for name in OBSERVED:
-            value, error = (float(v.ravel()[-1]) for v in law.curve(name))
-            mean, spread = (float(v.ravel()[-1]) for v in runs.curve(name))
-            found[name].append((abs(mean - value) / value, total_error(spread, error) / value))
-    return [
-        Scaling(name.replace("_", " "), "d", np.array(dims, dtype=float), *np.array(pairs).T)
-        for name, pairs in found.items()
-    ]
