@@ -603,8 +603,27 @@ def test_what_is_carried_between_times_is_monotone_cubic(count: int) -> None:
     from sgdlimit.estimate.extrapolation import onto
 
     rng = np.random.default_rng(count)
-    own = np.cumsum(rng.random(count) + 0.1)
+    own = np.cumsum(1 + 0.45 * rng.random(count))
     values = rng.standard_normal((3, count, 2))
     values[0] = np.sort(values[0], axis=0)
     times = np.linspace(own[0], own[-1], 57)
     np.testing.assert_allclose(onto(values, own, times), PchipInterpolator(own, values, axis=1)(times), atol=1e-13)
+
+
+def test_what_is_carried_between_times_has_a_kink_where_steps_change() -> None:
+    """Parabolas that meet where steps become twice as long: each is carried as if it stood alone; a single interval
+    between two kinks is straight."""
+    from scipy.interpolate import PchipInterpolator
+
+    from sgdlimit.estimate.extrapolation import onto
+
+    own = np.concatenate([0.1 * np.arange(9), 0.8 + 0.2 * np.arange(1, 9), [3.2, 3.4]])
+    values = np.where(own < 0.8, own**2, 0.64 + 3 * (own - 0.8) ** 2)[None]
+    times = np.linspace(0.0, 3.4, 171)
+    found = onto(values, own, times)[0]
+    for part in (slice(0, 9), slice(8, 17)):
+        here = (times >= own[part][0]) & (times <= own[part][-1])
+        alone = PchipInterpolator(own[part], values[0, part])(times[here])
+        np.testing.assert_allclose(found[here], alone, atol=1e-13)
+    straight = times >= 2.4
+    np.testing.assert_allclose(found[straight], np.interp(times[straight], own, values[0]), atol=1e-13)

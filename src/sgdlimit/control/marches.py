@@ -23,6 +23,8 @@ WITHIN = 2.0
 """Total errors in a tolerance."""
 NOISIER = 2.0
 """More functions may have so many times the noise: where a regression cannot tell them apart, marches run away."""
+NEAR = 0.8
+"""Projection error, over its share of what is allowed, from which on the next stage begins with more functions."""
 SAFETY = 4.0
 """The coarsest grid, where functions are compared, feels fast changes less than the finest; seen: 1 to 8 times."""
 
@@ -51,6 +53,8 @@ class Stage:
     effort: Effort
     deadline: float = math.inf
     """By `time.perf_counter`: after it no march is begun; one that runs is finished."""
+    before: Marched | None = None
+    """What the stage before it found."""
 
     @property
     def steps(self) -> planning.Steps:
@@ -102,11 +106,15 @@ def climbed(stage: Stage) -> Talk[Marched]:
     """
     ask, steps, goal = stage.question, stage.steps, stage.question.goal.tol / WITHIN
     keep = tuple(int(i) for i in planning.snapshot_steps(steps.times, ask.wish.snapshots))
+    memories = ask.memories(steps)
+    first = _first_memory(stage, memories)
     found: Marched | None = None
-    for kept in ask.memories(steps):
+    for kept in memories[first:]:
         system = ask.system(stage.effort.each, steps, kept)
         grids = Grids(ask, system, steps, stage.strides(steps), keep, stage.deadline)
         before, found = found, (yield from _marched(grids, stage.effort))
+        if before is None and first and (found.diverged or _noise(found) > NOISIER * _noise(stage.before)):
+            return (yield from climbed(replace(stage, before=None)))
         if before is not None and found.diverged and not before.diverged:
             return before
         if found.projection is None:
@@ -121,6 +129,17 @@ def climbed(stage: Stage) -> Talk[Marched]:
             return other
     assert found is not None
     return found
+
+
+def _first_memory(stage: Stage, memories: list[Memory]) -> int:
+    """Where to begin: where the stage before ended, or with more functions where only its noise allowed so few."""
+    found, goal = stage.before, stage.question.goal.tol / WITHIN
+    if found is None or found.projection is None:
+        return 0
+    sizes = [kept.size for kept in memories]
+    at = sizes.index(found.system.memory.size)
+    enough, soon = MEMORY.excess(found, goal) <= 1.0, MEMORY.excess(found, goal, noise=0.0) > NEAR
+    return min(at + (enough and soon), len(sizes) - 1)
 
 
 def _marched(grids: Grids, effort: Effort) -> Talk[Marched]:
@@ -251,9 +270,10 @@ def _distance(shifted: list[Records], records: list[Records]) -> dict[str, np.nd
     return out
 
 
-def _noise(found: Marched) -> float:
+def _noise(found: Marched | None) -> float:
     """The largest standard error of the curves that are judged, relative to them, over all grids."""
-    parts = [part.values[name] for part in found.records for name in JUDGED if name in part.values]
+    records = [] if found is None else found.records
+    parts = [part.values[name] for part in records for name in JUDGED if name in part.values]
     both = [statistics.over_replicas(values.astype(np.float64)) for values in parts if values.size]
     return max((float(np.max(error) / np.max(np.abs(mean), initial=1e-30)) for mean, error in both), default=0.0)
 

@@ -152,16 +152,16 @@ class Memory:
         alone = review.sizes[self.name] > review.goal and review.samples_do <= review.goal
         return replace(draft, hopeless=True) if alone else draft
 
-    def excess(self, found: Marched, goal: float) -> float:
-        """Return the largest error over what counts as small: its share of what is allowed, or the noise of Monte
-        Carlo."""
+    def excess(self, found: Marched, goal: float, noise: float = 1.0) -> float:
+        """Return the largest error over what counts as small: its share of what is allowed, or so many times the noise
+        of Monte Carlo."""
         assert found.projection is not None
         most = 0.0
         for name in JUDGED:
             if name != "train_error" and name in found.projection and found.projection[name].size:  # errors jump
                 gap = found.projection[name]
                 value, error = statistics.over_replicas(found.records[-1].values[name][:, : len(gap)])
-                allowed = np.maximum(error, self.share * goal * np.max(np.abs(value), initial=1e-30))
+                allowed = np.maximum(noise * error, self.share * goal * np.max(np.abs(value), initial=1e-30))
                 most = max(most, float(np.max(gap / allowed)))
         return most
 

@@ -154,7 +154,7 @@ def solve(ask: Question) -> Talk[Outcome]:
     for turn in range(1, STAGES + 1):
         deadline = math.inf if best is None else begin + ask.max_seconds
         try:
-            reached = yield from one_stage(Stage(ask, effort, deadline))
+            reached = yield from one_stage(Stage(ask, effort, deadline, best and best.found))
         except OutOfTime:
             assert best is not None
             return Outcome(best, turn, compiling, *told(ask, best, "budget"))

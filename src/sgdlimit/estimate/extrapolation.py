@@ -39,14 +39,19 @@ def onto(gap: np.ndarray, own: np.ndarray, times: np.ndarray, straight: bool = F
     line = (1 - u) * gap[:, left] + u * gap[:, right]
     if straight or len(own) == 2:
         return line
-    slope, chord = _slopes(gap, width.reshape(shape)), (gap[:, right] - gap[:, left]) / h
-    bend = (1 - u) * (slope[:, left] - chord) - u * (slope[:, right] - chord)
+    (rising, falling), chord = _slopes(gap, width.reshape(shape)), (gap[:, right] - gap[:, left]) / h
+    bend = (1 - u) * (rising[:, left] - chord) - u * (falling[:, left] - chord)
     return line + h * u * (1 - u) * bend
 
 
-def _slopes(values: np.ndarray, width: np.ndarray) -> np.ndarray:
-    """Of a monotone cubic through the values along axis 1 (Fritsch and Butland): zero where neighbouring chords differ
-    in sign, else their weighted harmonic mean; at the ends of the parabola through three points, kept monotone.
+OTHER = 1.5
+"""Ratio of neighbouring steps from which on a difference of grids has a kink between them: it grows as the steps."""
+
+
+def _slopes(values: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of a monotone cubic through the values along axis 1 (Fritsch and Butland), where every interval begins and ends:
+    zero where neighbouring chords differ in sign, else their weighted harmonic mean; at both ends, and on either side
+    of a kink, of the parabola through the next three points, kept monotone.
 
     As `scipy.interpolate.PchipInterpolator`, whose import takes longer than a small solution.
     """
@@ -59,11 +64,17 @@ def _slopes(values: np.ndarray, width: np.ndarray) -> np.ndarray:
     def end(near: np.ndarray, far: np.ndarray, h: np.ndarray, g: np.ndarray) -> np.ndarray:
         slope = ((2 * h + g) * near - h * far) / (h + g)
         slope = np.where((near * far <= 0) & (np.abs(slope) > 3 * np.abs(near)), 3 * near, slope)
-        return np.where(slope * near > 0, slope, 0.0)[:, None]
+        return np.where(slope * near > 0, slope, 0.0)
 
-    first = end(chord[:, 0], chord[:, 1], width[0], width[1])
-    last = end(chord[:, -1], chord[:, -2], width[-1], width[-2])
-    return np.concatenate([first, inner, last], axis=1)
+    kink = np.maximum(a, b) >= OTHER * np.minimum(a, b)
+    none = np.ones_like(kink[:1])
+    first, last = end(before, after, a, b), end(after, before, b, a)  # where there is no kink within three points
+    later = np.concatenate([first[:, 1:], after[:, -1:]], axis=1)
+    earlier = np.concatenate([before[:, :1], last[:, :-1]], axis=1)
+    begins = np.where(np.concatenate([kink[1:], none]), after, later)
+    ends = np.where(np.concatenate([none, kink[:-1]]), before, earlier)
+    begins, ends = np.where(kink, begins, inner), np.where(kink, ends, inner)
+    return np.concatenate([first[:, :1], begins], axis=1), np.concatenate([ends, last[:, -1:]], axis=1)
 
 
 def limit(values: list[np.ndarray], grids: list[np.ndarray], times: np.ndarray, at: np.ndarray) -> Limit:
