@@ -152,7 +152,7 @@ def test_different_shapes(batches):
     square = logistic(loss=sl.Square(), labels=sl.Linear())
     calls = [
         (logistic(), sl.SGD(0.2), QUICK),
-        (logistic(), sl.SGD(0.2), QUICK | {"t_max": 0.8}),
+        (logistic(), sl.SGD(0.2), QUICK | {"t_max": 1.6}),
         (square, sl.SGD(0.2), QUICK | {"metrics": {"margin": lambda r, r_star, z: r * r_star}}),
     ]
     found = in_order(calls, joint=True)

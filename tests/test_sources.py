@@ -15,6 +15,7 @@ from sgdlimit.control.sources import (
     HALVINGS,
     LARGEST,
     LEAST_NOISE,
+    MARGIN,
     SOURCES,
     Draft,
     FiniteSamples,
@@ -39,14 +40,38 @@ def test_monte_carlo_takes_samples_as_the_square_of_its_error():
     draft = remedied(review(monte_carlo=3.0))
     assert (draft.halvings, draft.each) == (1, 1024)
     assert 9.0 <= draft.wanted / 4096 <= 14.0
-    crowded = remedied(review(monte_carlo=3.0, projection=5.0, step=0.5, bias=0.4))
+    crowded = remedied(review(monte_carlo=3.0, projection=5.0, step=0.4, bias=0.4))
     assert crowded.wanted > draft.wanted  # others leave it less
 
 
-def test_steps_are_halved_as_two_orders_ask():
-    """A quarter of the error is left by each halving: sixteen times too much takes two, and no more than there are."""
-    for size, halvings in ((0.4, 1), (0.6, 2), (1.9, 2), (8.0, 3), (1e9, HALVINGS)):
+def test_steps_are_halved_as_far_as_it_pays():
+    """A quarter of the error is left by each halving, which doubles the work: sixteen times too much takes two, and no
+    more than there are; none where the samples that it saves are fewer."""
+    for size, halvings in ((0.4, 1), (0.6, 1), (0.8, 2), (1.9, 2), (8.0, 3), (1e9, HALVINGS)):
         assert remedied(review(step=size, monte_carlo=0.9)).halvings == halvings
+    assert (
+        remedied(review(step=0.6, monte_carlo=0.9, projection=0.6, bias=0.4)).halvings == 2
+    )  # all leave it too little
+
+
+@pytest.mark.parametrize("monte_carlo", [1.1, 3.0])
+def test_what_is_done_next_is_the_least_work_that_is_enough(monte_carlo):
+    """Beside all halvings, each with the samples that the squares of the other errors ask for."""
+    sizes = {"step": 0.7, "projection": 0.3, "bias": 0.2, "monte_carlo": monte_carlo}
+    draft = remedied(review(**sizes))
+
+    def work(halvings):
+        rest = (sizes["step"] / 4**halvings) ** 2 + sizes["projection"] ** 2 + sizes["bias"] ** 2
+        return max(1.0, MARGIN * monte_carlo**2 / (1 - rest)) * 2**halvings
+
+    best = min(range(3), key=work)
+    assert draft.halvings == 1 + best
+    assert draft.work == pytest.approx(4096 * 2 * work(best))
+
+
+def test_more_functions_to_come_leave_more_to_monte_carlo():
+    usual = review(monte_carlo=2.0, projection=0.6)
+    assert remedied(replace(usual, denser=True)).wanted < remedied(usual).wanted
 
 
 def test_steps_that_are_given_stay():
@@ -77,13 +102,14 @@ def test_samples_that_are_given_stay():
 
 
 def test_parts_that_are_small_alone_and_too_large_together_take_more_samples():
-    draft = remedied(review(monte_carlo=0.4, step=0.49, projection=0.9, bias=0.39))
+    draft = remedied(review(monte_carlo=0.4, step=0.4, projection=0.9, bias=0.39))
     assert draft.wanted == 1.5 * 4096
 
 
 def test_shares_leave_monte_carlo_half():
-    rest = sum(source.share**2 for source in SOURCES if not isinstance(source, MonteCarlo))
-    assert math.sqrt(1 - rest) >= 0.9 * LEAST_NOISE
+    """Of what steps are halved for: the others may take their shares, and leave some for the steps."""
+    rest = sum(source.share**2 for source in SOURCES if not isinstance(source, MonteCarlo | TimeStep))
+    assert math.sqrt(1 - rest) > LEAST_NOISE
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)

@@ -138,8 +138,12 @@ def _first_memory(stage: Stage, memories: list[Memory]) -> int:
         return 0
     sizes = [kept.size for kept in memories]
     at = sizes.index(found.system.memory.size)
-    enough, soon = MEMORY.excess(found, goal) <= 1.0, MEMORY.excess(found, goal, noise=0.0) > NEAR
-    return min(at + (enough and soon), len(sizes) - 1)
+    return min(at + more_functions(found, goal), len(sizes) - 1)
+
+
+def more_functions(found: Marched, goal: float) -> bool:
+    """Return whether only the noise of a stage allowed so few functions."""
+    return MEMORY.excess(found, goal) <= 1.0 and MEMORY.excess(found, goal, noise=0.0) > NEAR
 
 
 def _marched(grids: Grids, effort: Effort) -> Talk[Marched]:

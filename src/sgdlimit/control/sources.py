@@ -17,12 +17,15 @@ from ..results import statistics
 
 LARGEST = 2**14
 """Samples of one march on the coarsest grid alone, at most."""
-MARGIN = 1.3
-"""More samples than an estimated error asks for: it is uncertain itself."""
+MARGIN = 1.1
+"""More samples than an estimated error asks for: it is uncertain itself, but the largest of many, and what a stage
+lacks is soon added to what is there."""
 LEAST_NOISE = 0.5
 """Monte Carlo may have this share at least: with less, halving steps once more is cheaper."""
 HALVINGS = 5
 """How often steps are halved where the user names none and their error is not small."""
+DENSER = 0.3
+"""What twice as many functions leave of the projection error, where nothing else is known; seen: 0.1 to 0.3."""
 HELPS = 0.7
 """Twice as many functions must leave less than this of the projection error, or are not taken."""
 JUDGED = ("train_loss", "train_error", "overlap", "norm")
@@ -43,6 +46,11 @@ class Draft:
     hopeless: bool = False
     """Whether nothing more can be done."""
 
+    @property
+    def work(self) -> float:
+        """Samples times steps, in those of one march on the coarsest steps."""
+        return self.wanted * 2**self.halvings
+
 
 @dataclass(frozen=True)
 class Review:
@@ -53,7 +61,8 @@ class Review:
     goal: float
     """The relative error that is allowed."""
     sizes: dict[str, float]
-    """Of the errors of the sources, what each could take away; the largest over all curves that are judged."""
+    """Of the errors of the sources, what each could take away, noise being Monte Carlo's; the largest over all curves
+    that are judged."""
     marches: int
     """Of each replica."""
     fed_back: int
@@ -61,6 +70,8 @@ class Review:
     free_steps: bool
     """Whether steps may be halved: they are neither named nor real."""
     free_samples: bool
+    denser: bool = False
+    """Whether the next stage begins with more functions of the past."""
 
     @property
     def samples_do(self) -> float:
@@ -74,7 +85,11 @@ class Source(curves.Source, Protocol):
     words: str
     """In messages."""
     share: float
-    """Of the error that is allowed."""
+    """Of the error that is allowed, which its own remedy sees to; no more than it is reckoned with by the others."""
+
+    def left(self, draft: Draft, review: Review) -> float:
+        """Return what will be left of its error after the draft."""
+        ...
 
     def remedy(self, draft: Draft, review: Review) -> Draft:
         """Return what the next stage must do for it, beside what the draft says already."""
@@ -85,7 +100,7 @@ class Source(curves.Source, Protocol):
 class TimeStep:
     """Steps that are not small: halved."""
 
-    name, beside, words, share = "step", "step_error", "time step", 0.5
+    name, beside, words, share = "step", "step_error", "time step", 1.0
 
     def error(self, curve: Curve) -> np.ndarray:
         """Return what extrapolation leaves of the steps' error."""
@@ -95,15 +110,16 @@ class TimeStep:
         """Return what its own noise could not make: the rest falls with more samples."""
         return errors.step_beyond_noise(curve, error)
 
+    def left(self, draft: Draft, review: Review) -> float:
+        """Return a quarter for each halving: two orders are taken off, at least."""
+        return review.sizes[self.name] / 4.0 ** (draft.halvings - review.draft.halvings)
+
     def remedy(self, draft: Draft, review: Review) -> Draft:
-        """Return the draft with more halvings: each takes at least a quarter of what is left of two orders, so that at
-        a few times the goal one will do."""
-        size, goal = review.sizes[self.name], review.goal
-        if size > goal and (not review.free_steps or draft.halvings == HALVINGS):
-            return replace(draft, hopeless=review.samples_do <= goal)  # more samples do not help a step that was given
-        if review.free_steps and size > self.share * goal:
-            more = max(1, math.ceil(math.log2(size / (self.share * goal)) / 2 - 0.25))
-            return replace(draft, halvings=min(HALVINGS, draft.halvings + more))
+        """Return the draft as it is, hopeless where steps are too long and stay so: how far they are halved is a
+        question of the least work (`remedied`)."""
+        stuck = not review.free_steps or review.draft.halvings == HALVINGS
+        if stuck and review.sizes[self.name] > review.goal:
+            return replace(draft, hopeless=review.samples_do <= review.goal)  # more samples do not help
         return draft
 
 
@@ -120,6 +136,10 @@ class FiniteSamples:
     def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
         """Return all of the error."""
         return error
+
+    def left(self, draft: Draft, review: Review) -> float:
+        """Return the error over how much larger marches become."""
+        return review.sizes[self.name] * min(1.0, review.fed_back / max(draft.least, 1))
 
     def remedy(self, draft: Draft, review: Review) -> Draft:
         """Return the draft with larger marches: the bias falls as 1/M."""
@@ -145,6 +165,10 @@ class Memory:
     def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
         """Return all of the error."""
         return error
+
+    def left(self, draft: Draft, review: Review) -> float:
+        """Return the error, or what twice as many functions leave of it."""
+        return review.sizes[self.name] * (DENSER if review.denser else 1.0)
 
     def remedy(self, draft: Draft, review: Review) -> Draft:
         """Return the draft as it is, hopeless where memory alone is too much and the others are small: all functions
@@ -180,29 +204,49 @@ class MonteCarlo:
         """Return all of the error."""
         return error
 
+    def left(self, draft: Draft, review: Review) -> float:
+        """Return the error over the root of how many more samples there are."""
+        return review.sizes[self.name] * math.sqrt(review.draft.wanted / draft.wanted)
+
     def remedy(self, draft: Draft, review: Review) -> Draft:
         """Return the draft with more samples: the square of the error falls as 1/M."""
         if not review.free_samples:
             return draft
-        goal = review.goal
-        rest = sum(min(review.sizes[s.name], s.share * goal) ** 2 for s in SOURCES if s is not self)
-        allowed = max(math.sqrt(max(goal**2 - rest, 0.0)), LEAST_NOISE * goal)
-        factor = max(1.0, MARGIN * (review.sizes[self.name] / allowed) ** 2)
+        allowed = max(room(draft, review), LEAST_NOISE * review.goal)
+        factor = max(1.0, MARGIN * (self.left(review.draft, review) / allowed) ** 2)
         return replace(draft, wanted=max(draft.wanted, review.draft.wanted * factor))
 
 
 MEMORY = Memory()
-SOURCES: tuple[Source, ...] = (MonteCarlo(), TimeStep(), MEMORY, FiniteSamples())
-"""In the order in which they are told."""
+SOURCES: tuple[Source, ...] = (TimeStep(), MEMORY, FiniteSamples(), MonteCarlo())
+"""In the order of their remedies: Monte Carlo has what the others leave."""
+
+
+def room(draft: Draft, review: Review) -> float:
+    """Return what the other sources leave Monte Carlo of the error that is allowed, once the draft is done."""
+    others = [source for source in SOURCES if source.name != MonteCarlo.name]
+    left = [min(source.left(draft, review), source.share * review.goal) for source in others]
+    return math.sqrt(max(review.goal**2 - sum(size**2 for size in left), 0.0))
 
 
 def remedied(review: Review) -> Draft:
-    """Return what all sources together ask for; what was done where nothing more can be."""
-    draft = review.draft
-    for source in SOURCES:
-        draft = source.remedy(draft, review)
+    """Return the least work that all sources together ask for; what was done where nothing more can be.
+
+    Shorter steps leave more of the error to Monte Carlo, and cost twice as much: as long as they leave it its least
+    share, the cheaper of both is taken.
+    """
+    done, best = review.draft, None
+    last = HALVINGS if review.free_steps else done.halvings
+    for halvings in range(done.halvings, last + 1):
+        draft = replace(done, halvings=halvings)
+        for source in SOURCES:
+            draft = source.remedy(draft, review)
         if draft.hopeless:
-            return review.draft
-    if review.free_samples and replace(draft, least=0) == review.draft:
-        return replace(draft, wanted=1.5 * draft.wanted)  # each part is small enough, their sum is not
-    return draft
+            return done
+        enough = halvings == last or room(draft, review) >= LEAST_NOISE * review.goal
+        if enough and (best is None or draft.work < best.work):
+            best = draft
+    assert best is not None
+    if review.free_samples and replace(best, least=0) == done:
+        return replace(best, wanted=1.5 * best.wanted)  # each part is small enough, their sum is not
+    return best

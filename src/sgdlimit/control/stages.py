@@ -21,9 +21,9 @@ from ..estimate.errors import ONE_MARCH
 from ..estimate.marched import Marched
 from ..execute.crew import Talk
 from ..execute.place import bytes_of
-from .marches import WITHIN, Effort, OutOfTime, Stage, climbed
+from .marches import WITHIN, Effort, OutOfTime, Stage, climbed, more_functions
 from .question import MOST_SAMPLES, Question, in_each
-from .sources import LARGEST, SOURCES, Draft, Review, TimeStep, remedied
+from .sources import LARGEST, MEMORY, SOURCES, Draft, FiniteSamples, MonteCarlo, Review, TimeStep, remedied
 
 DEFAULT_SAMPLES = 16384
 """Of the first stage, times the width."""
@@ -41,6 +41,8 @@ GROWTH, AT_ONCE = 5, 2
 uncertain, near the largest stable temperature above all, where small marches scatter more than larger ones."""
 CROWDED = "the memory that is there"
 """What a stage does not fit into where others hold memory: the end of a message, and another time it may fit."""
+LACKING = 0.25
+"""Share of a march that is not begun for what it would add."""
 WORTH = 1.5
 """A stage that a budget cuts short begins only if it has so many times the samples of the one before."""
 
@@ -66,6 +68,11 @@ class Reached(NamedTuple):
     def asks(self, part: str) -> float:
         """Return the largest part of these errors that the remedy of one source could take away."""
         return max((split.asks[part] for split in self._judged), default=0.0)
+
+    @property
+    def noise(self) -> float:
+        """Return the largest part of these errors that more samples take away."""
+        return max((split.noise for split in self._judged), default=0.0)
 
     @property
     def _judged(self) -> list[Split]:
@@ -198,15 +205,20 @@ def one_stage(stage: Stage) -> Talk[Reached]:
 
 def next_effort(ask: Question, reached: Reached) -> Effort:
     """Return what the errors of a stage ask for; the same again where nothing more can be done."""
-    done, found = reached.effort, reached.found
+    done, found, goal = reached.effort, reached.found, ask.goal.tol / WITHIN
     review = Review(
         Draft(done.halvings, done.each, done.each * done.repeats),
-        goal=ask.goal.tol / WITHIN,
-        sizes={source.name: reached.asks(source.name) for source in SOURCES},
+        goal=goal,
+        sizes={
+            TimeStep.name: math.hypot(reached.asks(TimeStep.name), reached.worst(TimeStep.name)) / math.sqrt(2),
+            MonteCarlo.name: reached.noise,
+        }
+        | {source.name: reached.asks(source.name) for source in (MEMORY, FiniteSamples)},
         marches=done.repeats,
         fed_back=found.fed_back[0],
         free_steps=ask.times.dt is None and len(reached.stage.strides(found.steps)) > 1,
         free_samples=ask.samples is None,
+        denser=found.projection is not None and more_functions(found, goal),
     )
     draft = remedied(review)
     if draft == review.draft or not review.free_samples:
@@ -216,7 +228,7 @@ def next_effort(ask: Question, reached: Reached) -> Effort:
         each = 2 ** math.ceil(math.log2(max(wanted, each)))  # all in one march
     smallest = replace(found.system, samples=done.each)
     each = ask.place.fitting(smallest, min(each, LARGEST_MARCH))
-    repeats = 1 if ask.wish.plain else min(max(1, math.ceil(wanted / each)), REPEATS)
+    repeats = 1 if ask.wish.plain else min(max(1, math.ceil(wanted / each - LACKING)), REPEATS)
     at_hand = max(each, done.large)
     few = not draft.least and wanted <= (1 + SMALL) * at_hand
     large = at_hand if few else max(_large(ask, wanted), min(draft.least, LARGEST), each)

@@ -1,5 +1,6 @@
 """From what was marched to variables with errors, at the recorded times."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -44,6 +45,12 @@ class Split(NamedTuple):
     """What of each its own remedy takes away, as far as can be told."""
     total: float
     """Of all together, at one time."""
+
+    @property
+    def noise(self) -> float:
+        """Monte Carlo, and what of the other errors is noise too."""
+        fleeting = [self.parts[name] ** 2 - self.asks[name] ** 2 for name in self.parts]
+        return math.hypot(self.parts["monte_carlo"], math.sqrt(max(sum(fleeting), 0.0)))
 
     def to_words(self) -> dict[str, float]:
         """Return the errors by name, which a file can keep."""

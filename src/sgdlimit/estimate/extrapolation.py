@@ -74,7 +74,8 @@ def _slopes(values: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, np.ndarr
     begins = np.where(np.concatenate([kink[1:], none]), after, later)
     ends = np.where(np.concatenate([none, kink[:-1]]), before, earlier)
     begins, ends = np.where(kink, begins, inner), np.where(kink, ends, inner)
-    return np.concatenate([first[:, :1], begins], axis=1), np.concatenate([ends, last[:, -1:]], axis=1)
+    first, last = np.where(kink[:1], before[:, :1], first[:, :1]), np.where(kink[-1:], after[:, -1:], last[:, -1:])
+    return np.concatenate([first, begins], axis=1), np.concatenate([ends, last], axis=1)
 
 
 def limit(values: list[np.ndarray], grids: list[np.ndarray], times: np.ndarray, at: np.ndarray) -> Limit:
