@@ -3,6 +3,8 @@
     python benchmarks/march.py             # two cores: ratios to NumPy, the exponent in the number of steps, long times
     python benchmarks/march.py --device    # one march at sizes for a GPU, compiling apart; needs no more than the core
     python benchmarks/march.py --groups    # one march of data in 1, 8, 32 and 128 groups of coordinates
+    python benchmarks/march.py --widths    # one march of networks of width 1 to 32: seconds and bytes a sample
+    python benchmarks/march.py --long      # default calls to t = 1000 beside what is known exactly
 
 Logistic regression, δ = 2, λ = 0.01, τ = 0.2, t = 10, γ = 0.05, 8192 samples in 16 replicas: the paper's setting.
 """
@@ -15,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import sgdlimit as sl
@@ -22,7 +25,7 @@ from sgdlimit.dmft import march, memory
 from sgdlimit.dmft.assemble import assemble
 from sgdlimit.dmft.work import Work
 from sgdlimit.execute.crew import Talk, Wanted, alone, precisely
-from sgdlimit.execute.place import Place, Room, Shared
+from sgdlimit.execute.place import Place, Room, Shared, bytes_of
 
 PROBLEM = sl.Problem(
     loss=sl.Logistic(), labels=sl.Sign(), penalty=sl.Ridge(0.01), sample_ratio=2.0,
@@ -113,6 +116,64 @@ def groups() -> None:
             print(f"  {count:4d} groups: {seconds:.3f} s, {seconds / plain:.2f} of iid", flush=True)
 
 
+def widths() -> None:
+    """What units cost: tanh networks with a teacher of two units, 32 768 samples and 120 steps."""
+    found = []
+    for width in (1, 2, 3, 4, 8, 16, 32):
+        problem = sl.Problem(
+            loss=sl.TwoLayer(jnp.tanh, readout=width**-0.5), labels=sl.TwoLayerLabels(jnp.tanh), sample_ratio=2.0,
+            teacher=sl.Normal(1.0), init=sl.Normal(0.5), width=width, teacher_width=2,
+        )  # fmt: skip
+        kept = memory.Moments(memory.ladder(6.0, 0.05))
+        system = assemble(problem, sl.SGD(0.4), 2048, kept)
+        with jax.enable_x64(True):
+            size = (bytes_of(system, 1) - bytes_of(replace(system, samples=1024), 1)) / 3 / 1024
+        _, seconds, _ = timed(one_march(problem, sl.SGD(0.4), 6.0, 0.05, 32768), 3)
+        found.append((width, size, seconds))
+        print(f"width {width:2}: {size:6.0f} bytes a sample, {seconds:.3f} s", flush=True)
+    names, (m, *columns) = ("bytes", "seconds"), np.array(found).T
+    for name, values in zip(names, columns, strict=True):
+        slopes = [np.polyfit(np.log(m[part]), np.log(values[part]), 1)[0] for part in (m <= 8, m >= 8)]
+        print(f"exponent of {name}: {slopes[0]:.2f} up to eight units, {slopes[1]:.2f} beyond")
+
+
+def to_the_end(t_max: float = 1000.0) -> None:
+    """Default calls over long times: least squares at δ = 1, λ = 0 beside its closed form, logistic regression under
+    gradient flow beside the minimiser of scikit-learn."""
+    times = sl.grid.geometric(t_max, 0.1, 60)
+    for algorithm in (sl.GradientFlow(), sl.SGF(0.4), sl.SGD(0.4)):
+        begin = time.perf_counter()
+        solution = sl.solve(LONG, algorithm, times=times)
+        seconds = time.perf_counter() - begin
+        exact, z = sl.least_squares(LONG, algorithm, times=times), {}
+        for name in ("train_error", "test_error", "overlap", "norm"):
+            value, error = solution.curve(name)
+            z[name] = round(float(np.max(np.abs(value - exact[name])[1:] / error[1:])), 2)
+        print(f"least squares, {algorithm}: {seconds:.1f} s, {solution.status}; largest z {z}", flush=True)
+    begin = time.perf_counter()
+    solution = sl.solve(PROBLEM, sl.GradientFlow(), times=times)
+    seconds, found = time.perf_counter() - begin, []
+    from sklearn.linear_model import LogisticRegression
+
+    for seed in range(24):
+        X, y, theta = drawn(800, seed)
+        fit = LogisticRegression(C=1 / (2.0 * 0.01), fit_intercept=False, tol=1e-8, max_iter=10**4).fit(X, y)
+        weights = fit.coef_[0]
+        found.append((np.mean(np.logaddexp(0, -y * (X @ weights))), np.mean(weights**2), np.mean(weights * theta)))
+    mean, error = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
+    print(f"logistic, gradient flow: {seconds:.1f} s, {solution.status}")
+    for i, name in enumerate(("train_loss", "norm", "overlap")):
+        value, own = (float(np.ravel(part[-1])[0]) for part in solution.curve(name))
+        print(f"  {name}: {value:.4f} ± {own:.4f}, minimiser at d = 800 {mean[i]:.4f} ± {error[i]:.4f}", flush=True)
+
+
+def drawn(dim: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """X, y and the teacher of `PROBLEM` at finite size."""
+    rng = np.random.default_rng(seed)
+    X, theta = rng.standard_normal((2 * dim, dim)) / np.sqrt(dim), rng.standard_normal(dim)
+    return X, np.sign(X @ theta + 0.1 * rng.standard_normal(2 * dim)), theta
+
+
 def main() -> int:
     """Print the table; exit 1 where a bar is missed."""
     from numpy_march import march as numpy_march
@@ -150,4 +211,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(groups() if "--groups" in sys.argv else device() if "--device" in sys.argv else main())
+    others = {"--groups": groups, "--device": device, "--widths": widths, "--long": to_the_end}
+    sys.exit(next((run for name, run in others.items() if name in sys.argv), main)())
