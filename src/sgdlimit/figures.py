@@ -14,11 +14,9 @@ from .solver import solve
 TEMPERATURES = (0.05, 0.2, 0.5, 1.0, 2.0)
 BATCH_SIZE = 10
 T_MAX = 10.0
-POINTS = 51
-"""Times at which curves are recorded and compared."""
+POINTS = 51  # times at which curves are recorded and compared
 COMPARED = ("train_error", "test_error", "overlap", "norm")
-FLOW_STEP = 0.01
-"""Euler–Maruyama step of the SGF runs."""
+FLOW_STEP = 0.01  # Euler–Maruyama step of the SGF runs
 
 
 class Size(NamedTuple):

@@ -19,26 +19,22 @@ from .algorithms import Algorithm
 from .algorithms.base import StoredData
 from .errors import InputError
 from .problem import DataLaw, Loss, Noise, Normal, Penalty, Point, Problem, Square, fields
-from .problem.entries import GaussianEntries
 from .problem.jumps import SIZE, Jump, search
 from .problem.labels import LabelRule
 from .problem.laws import EntryLaw
 from .problem.losses import LossLike
 from .problem.penalties import PenaltyLike
+from .problem.rows import GaussianEntries
 
 __all__ = ["check_algorithm", "check_data", "check_labels", "check_law", "check_loss", "check_penalty"]
 
 FALSE_ALARM = 1e-4
 """Probability that one comparison with draws fails although the promise is kept, had its seed not been fixed."""
 DRAWS = 100_000
-POINTS = 64
-"""Points at which a gradient is compared with differences of its function."""
-REACHES = np.geomspace(0.05, 16.0, 4)
-"""Lengths of the lines along which jumps are looked for."""
-LINES = 8
-"""Points through which they go."""
-TIMES = np.array([0.0, 0.3, 0.5, 0.9, 2.4, 2.5])
-"""Edges of the intervals whose increments are looked at."""
+POINTS = 64  # points at which a gradient is compared with differences of its function
+REACHES = np.geomspace(0.05, 16.0, 4)  # lengths of the lines along which jumps are looked for
+LINES = 8  # points through which they go
+TIMES = np.array([0.0, 0.3, 0.5, 0.9, 2.4, 2.5])  # edges of the intervals whose increments are looked at
 SAMPLES, DIM, REPEATS = 256, 512, 8
 """Of the training set on which updates are compared with increments, and how many runs there are."""
 MOST_STEPS = 4000

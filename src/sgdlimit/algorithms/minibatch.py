@@ -99,12 +99,10 @@ def in_random_order(key: Key, draws: int, samples: int, count: int) -> Array:
     return jax.random.permutation(order, rows, axis=1, independent=True)
 
 
-SMALL_RATE = 4.0
-"""A Poisson number of larger rate is the sum of several of at most this rate."""
+SMALL_RATE = 4.0  # a Poisson number of larger rate is the sum of several of at most this rate
 LARGE_RATE = 256.0
 """From this rate on a Poisson number is a normal one bent to its skewness; then the fourth cumulant is off by 0.1 %."""
-LARGEST = 24
-"""No Poisson number of a small rate is larger: the probability is below the resolution of a uniform number."""
+LARGEST = 24  # no Poisson number of a small rate is larger: the probability is below the resolution of a uniform number
 LOG_FACTORIALS = tuple(math.lgamma(n + 1) for n in range(LARGEST))
 
 

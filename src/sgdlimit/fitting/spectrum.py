@@ -21,20 +21,14 @@ from scipy.optimize import nnls
 
 ANGLES = (0.25, 0.5, 0.75, 1.0)
 """Arguments of z over π: the closer to the axis, the finer the resolution, and the larger the fluctuations."""
-PER_DECADE = 8
-"""Radii |z|."""
-GRID_RATIO, MOST_GRID = 1.08, 240
-"""Of neighbouring candidates for σ."""
-SAME = 1.3
-"""Eigenvalues within this ratio are one group."""
-NULL = 1e-10
-"""Sample eigenvalues below this share of the largest are zero."""
+PER_DECADE = 8  # radii |z|
+GRID_RATIO, MOST_GRID = 1.08, 240  # of neighbouring candidates for σ
+SAME = 1.3  # eigenvalues within this ratio are one group
+NULL = 1e-10  # sample eigenvalues below this share of the largest are zero
 UNSEEN = 30.0
 """With fewer samples than dimensions, eigenvalues down to this factor below the sample's smallest are candidates."""
-TIGHT = 1e3
-"""Weight of the equation that counts all coordinates, over the others."""
-NONE = 1e-6
-"""Share of all coordinates below which a candidate is none."""
+TIGHT = 1e3  # weight of the equation that counts all coordinates, over the others
+NONE = 1e-6  # share of all coordinates below which a candidate is none
 
 
 class SampleCovariance(NamedTuple):
