@@ -26,8 +26,7 @@ class Size(NamedTuple):
     dim: int = 1024
     trials: int = 10
     samples: int = 2**19
-    dt: float = 0.1
-    """Step of the theory before extrapolation."""
+    dt: float = 0.1  # step of the theory before extrapolation
 
 
 FULL = Size()
@@ -47,10 +46,8 @@ class PaperFigure(NamedTuple):
     """Runs and laws, one a temperature, and the table of agreement."""
 
     runs: list[Runs]
-    laws: list[Solution]
-    """The limit of SGD itself (Poisson increments)."""
-    flows: list[Solution]
-    """The limit of SGF, the paper's."""
+    laws: list[Solution]  # the limit of SGD itself (Poisson increments)
+    flows: list[Solution]  # the limit of SGF, the paper's
     rows: list[Row]
 
     def table(self) -> str:

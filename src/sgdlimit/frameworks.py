@@ -37,8 +37,7 @@ class FrameworkSize(NamedTuple):
     dim: int = 2000
     trials: int = 48
     samples: int = 2**17
-    settings: tuple[str, ...] | None = None
-    """Names; None: all."""
+    settings: tuple[str, ...] | None = None  # Names; None: all
 
 
 FULL = FrameworkSize()
@@ -153,8 +152,7 @@ class Cell:
 
     theory: Solution | None
     report: Report | None
-    refusal: str
-    """Why there is no prediction."""
+    refusal: str  # why there is no prediction
 
     @property
     def holds(self) -> bool:

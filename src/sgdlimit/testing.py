@@ -140,8 +140,7 @@ def check_data(data: DataLaw, *, dim: int = 400) -> None:
     """
     promised = Promises(data, DataLaw)
     table = promised.call("table() is a Table", data.table)
-    shapes = {np.shape(part) for part in table[:3]}
-    shaped = len(shapes) == 1 and table.share.ndim == 1
+    shaped = len({np.shape(part) for part in table[:3]}) == 1 and table.share.ndim == 1
     promised.hold("table() has share, variance and factor of one shape (groups,)", shaped)
     share = np.all(table.share > 0) and abs(table.share.sum() - 1) < 1e-9
     promised.hold("shares of the table are positive and sum to 1", share, f": {table.share.sum():.6g}")
@@ -212,8 +211,7 @@ def _increments(promised: "Promises", algorithm: Algorithm, delta: float) -> Non
         promised.mean("Z has mean dt", centred)
         promised.mean("Z has the variance that variance(t, dt, δ) says", centred**2 - variance)
         if algorithm.independent:
-            words_ = "independent increments have expected(state, t, dt, δ) = dt"
-            promised.hold(words_, np.allclose(expected, dt))
+            promised.hold("independent increments have expected(state, t, dt, δ) = dt", np.allclose(expected, dt))
         for other in past:  # what is known of Z beforehand is all in `expected`
             promised.mean(known, (Z - expected) * other)
         past.append(centred)

@@ -57,11 +57,7 @@ class FreshData(NamedTuple):
 
     problem: Problem
     rows: Rows
-
-    @property
-    def samples(self) -> int:
-        """0, since nothing is stored."""
-        return 0
+    samples = 0  # nothing is stored
 
     def batch(self, rows: Array, key: Key) -> Batch:
         """As many new rows as were asked for."""

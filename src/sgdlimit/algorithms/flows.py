@@ -33,8 +33,7 @@ class GradientFlow(Algorithm):
         delta = data.sample_ratio
 
         def velocity(s: Scalar, x: Array) -> Array:
-            ell = forces(data.problem, s, data.X @ x, data)
-            return -drifts(data.problem, s, x) - gather(data.X, ell) / delta
+            return -drifts(data.problem, s, x) - gather(data.X, forces(data.problem, s, data.X @ x, data)) / delta
 
         k1 = velocity(t, theta)
         k2 = velocity(t + dt / 2, theta + dt / 2 * k1)
@@ -61,8 +60,7 @@ class SGF(Weighted):
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ + sqrt(τδγ) N(0, 1)."""
-        noise = normal(key, state.shape)
-        return state, jnp.sqrt(self.variance(t, dt, sample_ratio)) * noise + dt
+        return state, jnp.sqrt(self.variance(t, dt, sample_ratio)) * normal(key, state.shape) + dt
 
 
 FRACTION = "b must be a fraction in (0, 1]"

@@ -76,8 +76,7 @@ class Law(NamedTuple):
 
     share: np.ndarray
     variance: np.ndarray
-    ratio: float
-    """δ."""
+    ratio: float  # δ
 
     @property
     def more(self) -> float:

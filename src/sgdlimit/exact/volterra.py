@@ -99,14 +99,9 @@ def _cuts(start: float, end: float, pace: Pace) -> np.ndarray:
 
 @np.errstate(over="ignore", invalid="ignore")  # growth beyond the largest float is reported by the caller
 def solve(
-    source: Callable[[np.ndarray], np.ndarray],
-    rates: np.ndarray,
-    weights: np.ndarray,
-    temperature: float,
-    times: np.ndarray,
-    pace: Pace = STEADY,
-    advanced: Callable[[float], None] = lambda _: None,
-) -> Curve:
+    source: Callable[[np.ndarray], np.ndarray], rates: np.ndarray, weights: np.ndarray, temperature: float,
+    times: np.ndarray, pace: Pace = STEADY, advanced: Callable[[float], None] = lambda _: None,
+) -> Curve:  # fmt: skip
     """Solve train = source(u) + ∫ Σ_q weights_q e^{−rates_q(u−u')} τ s² train.
 
     `source` takes flow times u. The noise of a step scaled by s carries s²; both, and τ, change as `pace` says.

@@ -34,12 +34,9 @@ NONE = 1e-6  # share of all coordinates below which a candidate is none
 class SampleCovariance(NamedTuple):
     """A sample covariance, as far as rotations leave it."""
 
-    values: np.ndarray
-    """λ > 0."""
-    freedom: int
-    """N: samples less the means that were taken off."""
-    dim: int
-    """d."""
+    values: np.ndarray  # λ > 0
+    freedom: int  # N: samples less the means that were taken off
+    dim: int  # d
 
     def companion(self) -> tuple[np.ndarray, np.ndarray]:
         """z around the spectrum, at all its scales, and m(z), that of the Gram matrix."""
@@ -53,12 +50,9 @@ class SampleCovariance(NamedTuple):
 class EigenGroups(NamedTuple):
     """The coordinates of the population in groups of one eigenvalue each."""
 
-    values: np.ndarray
-    """σ_q, rising."""
-    counts: np.ndarray
-    """Coordinates with each, summing to d; no whole numbers."""
-    misfit: float
-    """Relative root mean square by which the sample's resolvent differs from that of these groups."""
+    values: np.ndarray  # σ_q, rising
+    counts: np.ndarray  # coordinates with each, summing to d; no whole numbers
+    misfit: float  # relative root mean square by which the sample's resolvent differs from that of these groups
 
 
 def sample_of(rows: np.ndarray, freedom: int) -> tuple[SampleCovariance, np.ndarray, np.ndarray]:

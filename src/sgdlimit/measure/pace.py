@@ -9,6 +9,7 @@ mean force over an interval as long as pre-activations will reach, less the inte
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 import jax
@@ -37,15 +38,9 @@ class Probe(ScheduleLike):
     """A field along the time that it takes itself: a random sum of its values at fixed states."""
 
     field: VectorField
-    states: tuple[jax.Array | np.ndarray, ...]
-    """(r, r*, z) of a loss, (θ,) of a penalty, each (PROBES, …)."""
-    weights: jax.Array | np.ndarray
-    """(PROBES, m)."""
-
-    @property
-    def breaks(self) -> tuple[float, ...]:
-        """Times at which the field says that it jumps."""
-        return self.field.breaks
+    states: tuple[jax.Array | np.ndarray, ...]  # (r, r*, z) of a loss, (θ,) of a penalty, each (PROBES, …)
+    weights: jax.Array | np.ndarray  # (PROBES, m)
+    breaks = property(attrgetter("field.breaks"))  # times at which the field says that it jumps
 
     def __call__(self, t: Scalar) -> Scalar:
         """Σ weights · field, over the root of their number."""
@@ -78,11 +73,7 @@ class Heat(ScheduleLike):
     """The temperature along time over that of the full batch, τ(t)/τ = B/B(t)."""
 
     algorithm: Algorithm
-
-    @property
-    def breaks(self) -> tuple[float, ...]:
-        """Times at which the share of the batch says that it jumps."""
-        return getattr(self.algorithm.batch_share, "breaks", ())
+    breaks = property(lambda self: getattr(self.algorithm.batch_share, "breaks", ()))  # times at which the share jumps
 
     def __call__(self, t: Scalar) -> Scalar:
         """1 over the share of the batch in use, in whole samples."""

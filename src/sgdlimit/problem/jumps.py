@@ -29,8 +29,7 @@ ROUNDING = 1e-8  # share of the largest value along the line below which values 
 class Jump(NamedTuple):
     """What a search found along the lines through one point."""
 
-    size: Array
-    """Of the largest jump, over the values around it."""
+    size: Array  # of the largest jump, over the values around it
     place: Array
     sound: Array
     """Whether no value along the lines is NaN, and all are finite within rounding of where the function changes most:
@@ -40,8 +39,7 @@ class Jump(NamedTuple):
 class Jumps(NamedTuple):
     """Of one problem, (samples,) each; None where there is nothing to look at."""
 
-    loss: Jump | None
-    """L itself. A field has none."""
+    loss: Jump | None  # L itself. A field has none
     force: Jump | None
     penalty: Jump | None
     drift: Jump | None

@@ -162,17 +162,10 @@ def gelu(x: Array) -> Array:
     return x * ndtr(x)
 
 
-ACTIVATIONS: dict[str, Callable[..., Any]] = {
-    "erf": erf,
-    "relu": jax.nn.relu,
-    "leaky_relu": jax.nn.leaky_relu,
-    "tanh": jnp.tanh,
-    "sigmoid": jax.nn.sigmoid,
-    "softplus": jax.nn.softplus,
-    "gelu": gelu,
-    "silu": jax.nn.silu,
-    "elu": jax.nn.elu,
-}
+ACTIVATIONS: dict[str, Callable[..., Any]] = dict(
+    erf=erf, relu=jax.nn.relu, leaky_relu=jax.nn.leaky_relu, tanh=jnp.tanh, sigmoid=jax.nn.sigmoid,
+    softplus=jax.nn.softplus, gelu=gelu, silu=jax.nn.silu, elu=jax.nn.elu,
+)  # fmt: skip
 """By name. At its kink relu has slope 0 and leaky_relu slope 1; the latter has slope 0.01 below."""
 
 

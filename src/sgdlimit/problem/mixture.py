@@ -99,10 +99,8 @@ def settle_classes(problem: "Problem") -> None:
 class Place(NamedTuple):
     """Where the classes are; parts that a problem does not have are None."""
 
-    overlap: Array | None = None
-    """C_θ(t, a_j) = E[θ a_jᵀ], (m, k), of a mixture."""
-    intercept: Array | None = None
-    """β, (m,)."""
+    overlap: Array | None = None  # C_θ(t, a_j) = E[θ a_jᵀ], (m, k), of a mixture
+    intercept: Array | None = None  # β, (m,)
 
 
 NOWHERE = Place()  # nothing moves
@@ -111,10 +109,8 @@ NOWHERE = Place()  # nothing moves
 class Push(NamedTuple):
     """Averages over the samples that move them; parts that a problem does not have are None."""
 
-    means: Array | None = None
-    """E[ℓ means[c, ·]], (m, k): dθ/dt has −Σ_j of it times a_j."""
-    level: Array | None = None
-    """E ℓ, (m,): dβ/dt = −E ℓ."""
+    means: Array | None = None  # E[ℓ means[c, ·]], (m, k): dθ/dt has −Σ_j of it times a_j
+    level: Array | None = None  # E ℓ, (m,): dβ/dt = −E ℓ
 
     def rise(self, intercept: Array) -> Array:
         """dβ/dt; where there is none, as empty as it."""

@@ -296,8 +296,7 @@ class Rare(NamedTuple):
     """What is averaged over samples, by name, where the student starts and where it equals the teacher."""
 
     places: list[dict[str, np.ndarray]]
-    counts: np.ndarray
-    """What each sample counts."""
+    counts: np.ndarray  # what each sample counts
 
     def fewest(self, tol: float, without: Collection[str] = ()) -> tuple[int, str]:
         """Samples of which FEWEST_RARE make up the mean of each of them, and which one needs so many.

@@ -37,8 +37,7 @@ class FeatureMap(Layout):
 
     moments: Moments
     activation: Callable[..., Any] = static()
-    inputs: int = static()
-    """D."""
+    inputs: int = static()  # D
 
     def draw(self, key: Key, entries: Entries, theta_star: Array, teacher: Teacher) -> tuple[Rows, Rows]:
         """Features by one F, of inputs that the teacher β (D, k) reads."""
@@ -60,10 +59,8 @@ class Features(Rows):
     """x = (σ(F u/√D) − κ_0)/√d, u with independent entries, and r* = βᵀu/√D."""
 
     entries: Entries
-    weights: Array
-    """Fᵀ, (D, d)."""
-    teacher: Array
-    """β, (D, k)."""
+    weights: Array  # Fᵀ, (D, d)
+    teacher: Array  # β, (D, k)
     map: FeatureMap
     theta_star: Array
     variance: Array | None = None
@@ -117,8 +114,7 @@ class RandomFeatures(DataLaw):
         share, level = _marchenko_pastur(self.ratio, self.nodes)
         variance = linear**2 * level + rest
         factor = np.sqrt(self.ratio * level) * linear / np.where(variance > 0, variance, 1.0)
-        seen = float(share @ (variance * factor**2))
-        return Table(share, variance, factor, max(0.0, 1.0 - seen))
+        return Table(share, variance, factor, max(0.0, 1.0 - float(share @ (variance * factor**2))))
 
     def at(self, dim: int, tested: Table | None = None) -> FeatureMap:
         """The map from inputs to `dim` features; those of a test have the same law."""

@@ -96,12 +96,9 @@ def check_sampler(argument: str, sample: Callable[..., Any], shape: tuple[int, .
         raise reject(argument, "draws that do not depend on the key alone", "fn(key, shape) must use jax.random")
 
 
-NAMED: dict[str, Entries] = {
-    "gaussian": GaussianEntries(),
-    "rademacher": RademacherEntries(),
-    "uniform": UniformEntries(),
-    "sparse": SparseEntries(),
-}
+NAMED: dict[str, Entries] = dict(
+    gaussian=GaussianEntries(), rademacher=RademacherEntries(), uniform=UniformEntries(), sparse=SparseEntries()
+)
 
 
 def resolve_entries(entries: Any) -> Entries:
@@ -172,12 +169,9 @@ class Scaled(Rows):
 class Coordinates(Layout):
     """Independent coordinates, each with its own variance and factor on θ*; all of them 1 where nothing is given."""
 
-    variance: Array | Host | None = None
-    """s, (d,)."""
-    factor: Array | Host | None = None
-    """On θ*, (d,)."""
-    tested: Array | Host | None = None
-    """s of the fresh samples of a test, (d,)."""
+    variance: Array | Host | None = None  # s, (d,)
+    factor: Array | Host | None = None  # on θ*, (d,)
+    tested: Array | Host | None = None  # s of the fresh samples of a test, (d,)
     by_group: Array | Host | None = None
 
     def draw(self, key: Key, entries: Entries, theta_star: Array, teacher: Teacher) -> tuple[Rows, Rows]:

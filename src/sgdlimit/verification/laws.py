@@ -27,8 +27,7 @@ class Power(NamedTuple):
     """A fitted power law, value ≈ prefactor · scale^exponent."""
 
     exponent: float
-    error: float
-    """Standard error of the exponent."""
+    error: float  # standard error of the exponent
     prefactor: float
 
 
