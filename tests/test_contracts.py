@@ -15,8 +15,8 @@ from agreement import assert_within
 import sgdlimit as sl
 from sgdlimit.problem import fields
 from sgdlimit.problem.data import Classes
-from sgdlimit.problem.entries import GaussianEntries, RademacherEntries, UniformEntries
 from sgdlimit.problem.laws import Categorical, PlusLogistic
+from sgdlimit.problem.rows import GaussianEntries, RademacherEntries, UniformEntries
 
 LAWS = [
     sl.Normal(1.5),

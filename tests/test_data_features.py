@@ -10,7 +10,7 @@ from agreement import assert_agrees
 
 import sgdlimit as sl
 from sgdlimit.problem import GaussianEntries
-from sgdlimit.problem.rows import Features
+from sgdlimit.problem.random_features import Features
 from sgdlimit.simulation.trial import build
 
 relu, erf = jax.nn.relu, jax.scipy.special.erf

@@ -12,7 +12,7 @@ from wrong import WRONG
 import sgdlimit as sl
 from sgdlimit._tree import tree
 from sgdlimit.dmft.system import groups_of
-from sgdlimit.measure.curvature import edge
+from sgdlimit.measure.pace import edge
 from sgdlimit.problem.data import DataLaw, Table
 from sgdlimit.simulation.trial import build, observe
 

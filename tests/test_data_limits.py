@@ -17,7 +17,7 @@ from sgdlimit.exact import volterra
 from sgdlimit.exact.flow import shrink
 from sgdlimit.exact.spectrum import Law, grouped
 from sgdlimit.exact.stability import stable_temperature, stable_temperature_on
-from sgdlimit.measure.curvature import edge
+from sgdlimit.measure.pace import edge
 from sgdlimit.problem import DataLaw
 
 LEVELS = sl.Spectrum([3.0, 0.5, 0.0], [0.2, 0.6, 0.2], [0.5, 1.1, 1.0])

@@ -15,8 +15,8 @@ import sgdlimit as sl
 from sgdlimit.comparison import FALSE_ALARM
 from sgdlimit.control.checks import look
 from sgdlimit.dmft.integrator import Implicit
-from sgdlimit.measure.curvature import curvature, start_samples
-from sgdlimit.problem.activations import ACTIVATIONS
+from sgdlimit.measure.pace import curvature, start_samples
+from sgdlimit.problem.losses import ACTIVATIONS
 from sgdlimit.results.statistics import widening
 
 WORDS = {"sample_ratio": 2.0, "teacher": sl.Normal(1.0), "noise": sl.Normal(0.5)}

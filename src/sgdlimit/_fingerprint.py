@@ -61,10 +61,8 @@ class Snapshot:
         object.__setattr__(self, "key", fingerprint(self.value))
 
 
-_LAST: dict[int, int] = {}
-"""What was last seen in a function or an array, by id."""
-_SETTLED: set[int] = set()
-"""Looks that showed what `_LAST` holds: the next ones that show the same need not compare."""
+_LAST: dict[int, int] = {}  # what was last seen in a function or an array, by id
+_SETTLED: set[int] = set()  # looks that showed what `_LAST` holds: the next ones that show the same need not compare
 
 
 def fingerprint(value: object) -> Hashable:

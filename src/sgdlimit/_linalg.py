@@ -7,8 +7,7 @@ import numpy as np
 
 from ._types import Array, Host
 
-NULL = 1e-12
-"""Eigenvalues below this share of the largest are zero up to rounding."""
+NULL = 1e-12  # eigenvalues below this share of the largest are zero up to rounding
 
 
 def root(matrix: Array | Host) -> Array:

@@ -39,8 +39,7 @@ def uniform(key: Key, shape: tuple[int, ...]) -> Array:
     return ((bits >> 9).astype(jnp.float32) + 0.5).reshape(shape) * jnp.float32(2.0**-23)
 
 
-ROUNDS = 4
-"""Of the shuffle: after three, numbers half the count apart are still seen to avoid each other."""
+ROUNDS = 4  # of the shuffle: after three, numbers half the count apart are still seen to avoid each other
 
 
 def even(key: Key, shape: tuple[int, ...]) -> Array:

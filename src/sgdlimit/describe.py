@@ -16,8 +16,8 @@ import numpy as np
 
 from . import algorithms, problem
 from .errors import InputError, reject
-from .problem.activations import ACTIVATIONS
-from .problem.entries import Entries
+from .problem.losses import ACTIVATIONS
+from .problem.rows import Entries
 from .problem.schedules import ScheduleLike
 
 ROOMS: dict[str, type] = {

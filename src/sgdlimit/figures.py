@@ -14,11 +14,9 @@ from .solver import solve
 TEMPERATURES = (0.05, 0.2, 0.5, 1.0, 2.0)
 BATCH_SIZE = 10
 T_MAX = 10.0
-POINTS = 51
-"""Times at which curves are recorded and compared."""
+POINTS = 51  # times at which curves are recorded and compared
 COMPARED = ("train_error", "test_error", "overlap", "norm")
-FLOW_STEP = 0.01
-"""Euler–Maruyama step of the SGF runs."""
+FLOW_STEP = 0.01  # Euler–Maruyama step of the SGF runs
 
 
 class Size(NamedTuple):
@@ -28,8 +26,7 @@ class Size(NamedTuple):
     dim: int = 1024
     trials: int = 10
     samples: int = 2**19
-    dt: float = 0.1
-    """Step of the theory before extrapolation."""
+    dt: float = 0.1  # step of the theory before extrapolation
 
 
 FULL = Size()
@@ -49,10 +46,8 @@ class PaperFigure(NamedTuple):
     """Runs and laws, one a temperature, and the table of agreement."""
 
     runs: list[Runs]
-    laws: list[Solution]
-    """The limit of SGD itself (Poisson increments)."""
-    flows: list[Solution]
-    """The limit of SGF, the paper's."""
+    laws: list[Solution]  # the limit of SGD itself (Poisson increments)
+    flows: list[Solution]  # the limit of SGF, the paper's
     rows: list[Row]
 
     def table(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.scipy.special import erf
 
 from .algorithms import SGD, SGF, Algorithm, GradientFlow, ProportionalSGD
 from .comparison import FALSE_ALARM, Report, compare
@@ -26,8 +27,7 @@ JUDGED = ("train_error", "test_error")
 T_MAX = 6.0
 TEMPERATURE = 1.0
 BATCH_FRACTION = 0.3
-BATCH_STEP = 0.5
-"""Real step of the proportional-batch runs."""
+BATCH_STEP = 0.5  # real step of the proportional-batch runs
 FULL_BATCH_STEP = 0.02
 
 
@@ -37,8 +37,7 @@ class FrameworkSize(NamedTuple):
     dim: int = 2000
     trials: int = 48
     samples: int = 2**17
-    settings: tuple[str, ...] | None = None
-    """Names; None: all."""
+    settings: tuple[str, ...] | None = None  # Names; None: all
 
 
 FULL = FrameworkSize()
@@ -123,9 +122,7 @@ FRAMEWORKS: dict[str, Callable[[Experiment, int], Solution]] = {
 
 
 def _erf(x: Any) -> Any:
-    import jax
-
-    return jax.scipy.special.erf(x / math.sqrt(2.0))
+    return erf(x / math.sqrt(2.0))
 
 
 def settings() -> list[Experiment]:
@@ -155,8 +152,7 @@ class Cell:
 
     theory: Solution | None
     report: Report | None
-    refusal: str
-    """Why there is no prediction."""
+    refusal: str  # why there is no prediction
 
     @property
     def holds(self) -> bool:

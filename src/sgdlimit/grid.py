@@ -6,8 +6,7 @@ import numpy as np
 
 from .errors import real, reject, whole
 
-DEFAULT_POINTS = 51
-"""Recorded times when the user names none: enough for a smooth curve, few enough to cost nothing."""
+DEFAULT_POINTS = 51  # recorded times when the user names none: enough for a smooth curve, few enough to cost nothing
 
 
 def linear(t_max: float, points: int = DEFAULT_POINTS) -> np.ndarray:

@@ -7,8 +7,7 @@ from numpy.typing import ArrayLike
 
 from .errors import flag, reject
 
-SCALE_RANGE = (0.25, 4.0)
-"""Mean squared row norm that counts as 'about 1'."""
+SCALE_RANGE = (0.25, 4.0)  # mean squared row norm that counts as 'about 1'
 LARGEST_ROW = 25.0
 """A row whose squared norm exceeds the mean by this factor would dominate the noise, which the theory averages."""
 

@@ -19,26 +19,22 @@ from .algorithms import Algorithm
 from .algorithms.base import StoredData
 from .errors import InputError
 from .problem import DataLaw, Loss, Noise, Normal, Penalty, Point, Problem, Square, fields
-from .problem.entries import GaussianEntries
 from .problem.jumps import SIZE, Jump, search
 from .problem.labels import LabelRule
 from .problem.laws import EntryLaw
 from .problem.losses import LossLike
 from .problem.penalties import PenaltyLike
+from .problem.rows import GaussianEntries
 
 __all__ = ["check_algorithm", "check_data", "check_labels", "check_law", "check_loss", "check_penalty"]
 
 FALSE_ALARM = 1e-4
 """Probability that one comparison with draws fails although the promise is kept, had its seed not been fixed."""
 DRAWS = 100_000
-POINTS = 64
-"""Points at which a gradient is compared with differences of its function."""
-REACHES = np.geomspace(0.05, 16.0, 4)
-"""Lengths of the lines along which jumps are looked for."""
-LINES = 8
-"""Points through which they go."""
-TIMES = np.array([0.0, 0.3, 0.5, 0.9, 2.4, 2.5])
-"""Edges of the intervals whose increments are looked at."""
+POINTS = 64  # points at which a gradient is compared with differences of its function
+REACHES = np.geomspace(0.05, 16.0, 4)  # lengths of the lines along which jumps are looked for
+LINES = 8  # points through which they go
+TIMES = np.array([0.0, 0.3, 0.5, 0.9, 2.4, 2.5])  # edges of the intervals whose increments are looked at
 SAMPLES, DIM, REPEATS = 256, 512, 8
 """Of the training set on which updates are compared with increments, and how many runs there are."""
 MOST_STEPS = 4000
@@ -144,8 +140,7 @@ def check_data(data: DataLaw, *, dim: int = 400) -> None:
     """
     promised = Promises(data, DataLaw)
     table = promised.call("table() is a Table", data.table)
-    shapes = {np.shape(part) for part in table[:3]}
-    shaped = len(shapes) == 1 and table.share.ndim == 1
+    shaped = len({np.shape(part) for part in table[:3]}) == 1 and table.share.ndim == 1
     promised.hold("table() has share, variance and factor of one shape (groups,)", shaped)
     share = np.all(table.share > 0) and abs(table.share.sum() - 1) < 1e-9
     promised.hold("shares of the table are positive and sum to 1", share, f": {table.share.sum():.6g}")
@@ -216,8 +211,7 @@ def _increments(promised: "Promises", algorithm: Algorithm, delta: float) -> Non
         promised.mean("Z has mean dt", centred)
         promised.mean("Z has the variance that variance(t, dt, δ) says", centred**2 - variance)
         if algorithm.independent:
-            words_ = "independent increments have expected(state, t, dt, δ) = dt"
-            promised.hold(words_, np.allclose(expected, dt))
+            promised.hold("independent increments have expected(state, t, dt, δ) = dt", np.allclose(expected, dt))
         for other in past:  # what is known of Z beforehand is all in `expected`
             promised.mean(known, (Z - expected) * other)
         past.append(centred)

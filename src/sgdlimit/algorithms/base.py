@@ -57,11 +57,7 @@ class FreshData(NamedTuple):
 
     problem: Problem
     rows: Rows
-
-    @property
-    def samples(self) -> int:
-        """0, since nothing is stored."""
-        return 0
+    samples = 0  # nothing is stored
 
     def batch(self, rows: Array, key: Key) -> Batch:
         """As many new rows as were asked for."""
@@ -70,8 +66,7 @@ class FreshData(NamedTuple):
 
 
 Data = StoredData | FreshData
-Updated = tuple[Array, Tree]
-"""θ, and the state that successive updates share."""
+Updated = tuple[Array, Tree]  # θ, and the state that successive updates share
 
 
 def dimension(problem: Problem, columns: int) -> int:
@@ -256,8 +251,7 @@ def settle_share(algorithm: Any) -> None:
         raise reject(name, given, "a batch of 1 has no share; give batch_size, the largest")
 
 
-SHARE_TIMES = 1025
-"""Times at which a share is looked at before any work, besides those that are recorded."""
+SHARE_TIMES = 1025  # times at which a share is looked at before any work, besides those that are recorded
 
 
 def check_share(algorithm: Algorithm, times: np.ndarray) -> None:

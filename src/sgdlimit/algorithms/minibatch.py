@@ -77,8 +77,7 @@ class MiniBatch(Algorithm):
 def without_replacement(key: Key, draws: int, samples: int, count: int) -> Array:
     """Independent uniform random subsets of {0, …, samples−1}, each of size `count`: (draws, count), in some order."""
     if count > FLOYD_LIMIT:
-        keys = jax.random.split(key, draws)
-        return jax.lax.map(lambda k: jax.random.permutation(k, samples)[:count], keys)
+        return jax.lax.map(lambda k: jax.random.permutation(k, samples)[:count], jax.random.split(key, draws))
     # Floyd: for j = n−B … n−1 draw t ≤ j; take t, or j itself where t was taken before. The last is often the largest.
     last = samples - count + jnp.arange(count, dtype=jnp.int32)
     # The remainder of 32 random bits favours small numbers by at most n/2³², far below any sampling error.
@@ -99,12 +98,10 @@ def in_random_order(key: Key, draws: int, samples: int, count: int) -> Array:
     return jax.random.permutation(order, rows, axis=1, independent=True)
 
 
-SMALL_RATE = 4.0
-"""A Poisson number of larger rate is the sum of several of at most this rate."""
+SMALL_RATE = 4.0  # a Poisson number of larger rate is the sum of several of at most this rate
 LARGE_RATE = 256.0
 """From this rate on a Poisson number is a normal one bent to its skewness; then the fourth cumulant is off by 0.1 %."""
-LARGEST = 24
-"""No Poisson number of a small rate is larger: the probability is below the resolution of a uniform number."""
+LARGEST = 24  # no Poisson number of a small rate is larger: the probability is below the resolution of a uniform number
 LOG_FACTORIALS = tuple(math.lgamma(n + 1) for n in range(LARGEST))
 
 
@@ -177,8 +174,7 @@ class SGD(MiniBatch):
         """Z = τδ·Poisson(γ/(τδ)); γ where τ = 0."""
         jump = self.temperature_at(t + dt / 2) * sample_ratio
         safe = jnp.where(jump > 0, jump, 1.0)
-        count = poisson(dt / safe, key, state.shape)
-        return state, jnp.where(jump > 0, safe * count, dt * state)
+        return state, jnp.where(jump > 0, safe * poisson(dt / safe, key, state.shape), dt * state)
 
     def draws(self, key: Key, first: Array | int, count: int, samples: int) -> Tree:
         """Rows of `count` batches, each drawn without replacement."""

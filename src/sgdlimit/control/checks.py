@@ -10,8 +10,7 @@ from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..dmft.planning import STRIDES
 from ..errors import flag, reject
-from ..measure.curvature import curvature, start_samples
-from ..measure.pace import heat_of, moving_of
+from ..measure.pace import curvature, heat_of, moving_of, start_samples
 from ..problem import Problem
 from ..problem.jumps import LINES, SIZE, Jump, Jumps, jumps
 from ..problem.schedules import Course, course

@@ -9,7 +9,7 @@ from ..errors import DivergenceWarning, Interrupted, ToleranceWarning, Unreliabl
 from ..estimate.curves import draws
 from ..estimate.marched import Marched
 from ..exact.stability import divergence_words, largest_stable
-from ..measure.curvature import stiff_words
+from ..measure.pace import stiff_words
 from ..problem import Law
 from ..results import Solution
 from ..results.provenance import provenance

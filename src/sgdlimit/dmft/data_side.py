@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from .._types import Array, Tree
 from ..problem import fields, observables
-from ..problem.shift import Push, push
+from ..problem.mixture import Push, push
 from ..results.metrics import CONTROL, SOFT
 from . import noise
 from .response import Local, of_samples

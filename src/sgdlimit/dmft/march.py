@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 
 from .._types import Array, Scalar, Tree
 from ..problem import observables
-from ..problem.shift import moved, place
+from ..problem.mixture import moved, place
 from ..results.metrics import CONTROL, SOFT
 from . import data_side
 from .data_side import DataState

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._tree import identity_of, values_of
 from ..measure.averages import Nodes, make_nodes, observe, quickly
-from ..problem.shift import place
+from ..problem.mixture import place
 from ..results.metrics import CONTROL
 from . import extrapolation
 from .extrapolation import Limit

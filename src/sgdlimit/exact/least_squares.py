@@ -1,22 +1,28 @@
-"""Ridge regression in the limit (`prop:dmft_ridge`; λ = 0: `prop:dmft_linear`): Volterra equations on `eq:mp_law`."""
+"""Ridge regression by Volterra equations: in the limit (`prop:dmft_ridge`; λ = 0: `prop:dmft_linear`), on `eq:mp_law`,
+and on the user's own matrix, with its own eigenvalues: homogenised SGD (Paquette et al.)."""
+
+import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtr
 
 from .. import grid
 from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
-from ..errors import InputError, flag, reject
+from ..errors import DivergenceWarning, InputError, flag, instance, real, reject
 from ..measure.pace import pace_of
-from ..problem import Linear, Noise, Problem, Square
+from ..own_data import Matrix, check_scale, read_data, signs
+from ..problem import Constant, Linear, Noise, NoPenalty, Problem, Ridge, Square
+from ..problem.penalties import PenaltyLike
 from ..progress import Progress
 from ..results import Solution
 from ..results.provenance import provenance
 from . import volterra
-from .flow import Modes
+from .flow import Modes, shrink
 from .labels import labelled
-from .stability import largest_stable, ridge_of, verdict
+from .stability import largest_stable, ridge_of, stable_temperature_of_rows, stable_temperature_on, verdict
 
 
 def ridge_strength(problem: Problem) -> float:
@@ -94,3 +100,118 @@ def least_squares(
     about = provenance("least squares (Volterra)", problem, algorithm, options=options, status=status, message=message,
                        diagnostics={"stable_temperature": limit, "quadrature_nodes": len(x)})  # fmt: skip
     return Solution(*labelled(values, t[:keep]), about)
+
+
+UNMIXED = 0.1  # share of the noise's feedback τ/τ_max that taking all residuals alike may miss
+
+
+def _noise_of(algorithm: Algorithm | float | None, temperature: float | None) -> Algorithm:
+    """The algorithm; a number stands for SGF of that temperature."""
+    if algorithm is not None and temperature is not None:
+        raise reject("temperature", temperature, "the algorithm has its own; give one of them")
+    if isinstance(algorithm, Algorithm):
+        temperature_of(algorithm)  # refuses what least squares does not cover
+        return algorithm
+    tau = temperature if algorithm is None else algorithm
+    why = "τ = η/B must be a number ≥ 0, or give an algorithm such as sl.SGD(0.4)"
+    return GradientFlow() if tau is None else SGF(real("temperature", tau, least=0, why=why))
+
+
+def _strength_of(penalty: PenaltyLike | None, ridge: float | None) -> float:
+    """λ of the penalty or the ridge, whichever was given; 0 without either."""
+    if penalty is None:
+        return real("ridge", 0.0 if ridge is None else ridge, least=0, why="λ must be a number ≥ 0")
+    if ridge is not None:
+        raise reject("ridge", ridge, "the penalty has its own strength; give one of them")
+    instance("penalty", penalty, (Ridge, NoPenalty), "sl.Ridge(λ) or sl.NoPenalty() here")
+    return ridge_of(penalty) or 0.0
+
+
+def least_squares_on_data(
+    X: Matrix,
+    y: ArrayLike,
+    algorithm: Algorithm | float | None = None,
+    ridge: float | None = None,
+    t_max: float | None = None,
+    *,
+    penalty: PenaltyLike | None = None,
+    temperature: float | None = None,
+    X_test: Matrix | None = None,
+    y_test: ArrayLike | None = None,
+    binary: bool | None = None,
+    times: ArrayLike | None = None,
+    progress: bool | None = None,
+) -> Solution:
+    """Learning curves of SGD on ½(Xθ−y)² + ½λ|θ|²/d, from θ = 0, for this very matrix.
+
+    algorithm: SGD(τ), SGF(τ) or GradientFlow(); `temperature=τ` says the same. penalty: Ridge(λ); so does `ridge=λ`.
+    Rows of X should have norm about 1 and no row should dominate. The noiseless part is exact; the noise uses the
+    average squared residual for every sample, which is exact when residuals are well mixed (large n and d); where they
+    are not, `status` says so. Time is t = ηk/d. Train (and, given X_test and y_test, test) error is the mean squared
+    residual; for labels ±1 (`binary`, found out where not said) the zero–one error, of Gaussian predictions.
+    """
+    data = read_data(X, y, X_test, y_test)
+    check_scale(data.X)
+    algorithm, lam = _noise_of(algorithm, temperature), _strength_of(penalty, ridge)
+    tau, binary = float(algorithm.noise_temperature), signs(data.y, binary)
+    t = grid.resolve(t_max, times)
+    check_share(algorithm, t)
+    n, d = data.X.shape
+    delta = n / d
+    left, singular, right = np.linalg.svd(data.X, full_matrices=False)
+    x = singular**2 / delta  # eigenvalues of A = XᵀX/δ
+    target = left.T @ data.y
+    outside = max(float(data.y @ data.y - target @ target), 0.0)  # what no θ can fit
+
+    def weights_at(u: np.ndarray) -> np.ndarray:
+        """Noiseless θ in the eigenbasis, (times, Q)."""
+        return shrink(x, lam, u) * (singular * target / delta)
+
+    def source(u: np.ndarray) -> np.ndarray:
+        return (np.sum((weights_at(u) * singular - target) ** 2, axis=1) + outside) / n
+
+    pace = pace_of(Constant(), algorithm, float(t[-1]))
+    with Progress("least squares", 1.0, progress) as bar:
+        curve = volterra.solve(source, 2 * (x + lam), x**2 / d, tau, t, pace, bar.advance)
+    theta = weights_at(t)
+    noise = curve.memory * x  # variance of each mode
+    norm = (np.sum(theta**2, axis=1) + noise.sum(axis=1)) / d
+    values = {"train_loss": curve.train / 2, "train_error": curve.train, "norm": norm[:, None, None]}
+    if binary:
+        values["train_error"] = _wrong_signs(theta, noise, left * singular, data.y)
+    if data.X_test is not None and data.y_test is not None:
+        modes = data.X_test @ right.T
+        mean = np.mean((theta @ modes.T - data.y_test) ** 2, axis=1)
+        # (1/n_test) Tr[X_te Cov X_teᵀ]: the test covariance need not be isotropic.
+        values["test_error"] = mean + noise @ np.mean(modes**2, axis=0)
+        values["test_loss"] = values["test_error"] / 2
+        if binary:
+            values["test_error"] = _wrong_signs(theta, noise, modes, data.y_test)
+    mixed = stable_temperature_on(x, np.full(len(x), 1 / d), lam)
+    limit = None if algorithm.scheduled else stable_temperature_of_rows(left * singular, x, lam, delta)
+    keep, status, message = verdict(curve.train, t, tau, None if limit is None else mixed)
+    if limit is not None and status == "complete" and tau / limit - tau / mixed > UNMIXED:
+        status, message = "unreliable", _unmixed(data.X, tau, limit)
+        warnings.warn(message, DivergenceWarning if tau >= limit else RuntimeWarning, stacklevel=2)
+    options = {"samples": n, "dim": d, "ridge": lam, "t_max": float(t[-1])}
+    limits = {"stable_temperature": limit, "stable_temperature_if_mixed": mixed}
+    about = provenance("least squares on data (homogenised SGD)", None, algorithm, options=options, status=status,
+                       message=message, diagnostics=limits)  # fmt: skip
+    return Solution(*labelled(values, t[:keep]), about)
+
+
+def _wrong_signs(theta: np.ndarray, noise: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """P(sign of a Gaussian prediction is not y), averaged over rows; a half where the prediction is zero."""
+    mean, spread = theta @ rows.T * np.sign(y), np.sqrt(np.clip(noise, 0.0, None) @ rows.T**2)
+    wrong = np.where(spread > 0, ndtr(-mean / np.where(spread > 0, spread, 1.0)), 0.5 * (1 - np.sign(mean)))
+    return np.mean(wrong, axis=1)
+
+
+def _unmixed(X: np.ndarray, tau: float, limit: float) -> str:
+    """The warning about rows that differ: up to which τ SGD is stable on them, and what the curve makes of it."""
+    squares = np.sum(X**2, axis=1)
+    words = f"rows differ: the largest squared norm is {squares.max() / squares.mean():.3g} times the mean, "
+    words += f"τ·max|x|² = {tau * squares.max():.3g}; SGD is stable on this matrix up to τ = {limit:.3g}"
+    if tau >= limit:
+        return f"{words}, and τ = {tau:g} is above: it diverges; this curve, which takes residuals alike, does not"
+    return f"{words}; the curve takes residuals alike, and its noise is off at τ = {tau:g}: rescale the heaviest rows"

@@ -1,7 +1,7 @@
 """Infinite data (δ → ∞, `eq:dmft_infinite_data`, `eq:dmft_infinite_data_planted`): one-pass SGD for any loss.
 
-Where h is linear, the second moments of (θ, θ*) close among themselves (`moments`). Otherwise the law of θ
-is carried by particles (`particles`). The spread over independent replicas is the standard error.
+Where h is linear, the second moments of (θ, θ*) close among themselves. Otherwise the law of θ is carried by particles
+(`infinite`). The spread over independent replicas is the standard error.
 """
 
 import math
@@ -22,16 +22,15 @@ from ..errors import DivergenceWarning, UnreliableWarning, real, reject, seed_nu
 from ..measure.averages import Nodes, make_nodes, observe
 from ..measure.pace import heat_of, knots_of, moving_of
 from ..problem import Problem, fields, observables
+from ..problem.mixture import place
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
-from ..problem.shift import place
 from ..progress import Progress
 from ..results import Solution
 from ..results import metrics as own
 from ..results.provenance import provenance
 from ..results.statistics import Estimate, over_replicas
+from .infinite import WeightMoments, march_moments, march_particles, over
 from .labels import labelled
-from .moments import WeightMoments, march_moments, over
-from .particles import march_particles
 from .stability import BOUND, ending, largest_stable
 
 FEWEST = 256  # points of an average of one replica, as in `solve`

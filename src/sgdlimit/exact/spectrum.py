@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import reject
-from ..measure.curvature import edge
+from ..measure.pace import edge
 from ..problem import Table
 
 MAX_NODES = 4000  # that a dense eigenproblem still gives in seconds
@@ -76,8 +76,7 @@ class Law(NamedTuple):
 
     share: np.ndarray
     variance: np.ndarray
-    ratio: float
-    """δ."""
+    ratio: float  # δ
 
     @property
     def more(self) -> float:

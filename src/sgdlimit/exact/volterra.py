@@ -59,18 +59,16 @@ def _panel(levels: int = 0) -> _Panel:
     coefficients = np.linalg.inv(np.polynomial.legendre.legvander(x, POINTS - 1))
     primitive = 0.5 * np.polynomial.legendre.legint(coefficients, lbnd=-1, axis=0)
 
-    def basis(points: np.ndarray) -> np.ndarray:
-        return np.polynomial.legendre.legvander(2 * points - 1, POINTS - 1) @ coefficients
-
-    def integral(points: np.ndarray) -> np.ndarray:
-        return np.polynomial.legendre.legvander(2 * points - 1, POINTS) @ primitive
+    def at(points: np.ndarray, series: np.ndarray) -> np.ndarray:
+        return np.polynomial.legendre.legvander(2 * points - 1, len(series) - 1) @ series
 
     edges = np.append(1 - 0.5 ** np.arange(levels + 1), 1.0)
     spans = np.diff(edges)
     points = (edges[:-1, None] + spans[:, None] * nodes).ravel()
     rule = (spans[:, None] * weights).ravel()
     inner = np.multiply.outer(nodes, points)
-    return _Panel(nodes, weights, integral(nodes), rule, basis(points), integral(points), basis(inner), integral(inner))
+    on_rule, within = ((at(x, coefficients), at(x, primitive)) for x in (points, inner))
+    return _Panel(nodes, weights, at(nodes, primitive), rule, *on_rule, *within)
 
 
 def _cuts(start: float, end: float, pace: Pace) -> np.ndarray:
@@ -101,14 +99,9 @@ def _cuts(start: float, end: float, pace: Pace) -> np.ndarray:
 
 @np.errstate(over="ignore", invalid="ignore")  # growth beyond the largest float is reported by the caller
 def solve(
-    source: Callable[[np.ndarray], np.ndarray],
-    rates: np.ndarray,
-    weights: np.ndarray,
-    temperature: float,
-    times: np.ndarray,
-    pace: Pace = STEADY,
-    advanced: Callable[[float], None] = lambda _: None,
-) -> Curve:
+    source: Callable[[np.ndarray], np.ndarray], rates: np.ndarray, weights: np.ndarray, temperature: float,
+    times: np.ndarray, pace: Pace = STEADY, advanced: Callable[[float], None] = lambda _: None,
+) -> Curve:  # fmt: skip
     """Solve train = source(u) + ∫ Σ_q weights_q e^{−rates_q(u−u')} τ s² train.
 
     `source` takes flow times u. The noise of a step scaled by s carries s²; both, and τ, change as `pace` says.

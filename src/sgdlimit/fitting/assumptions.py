@@ -7,16 +7,11 @@ from ..problem.data import FEWEST_COORDINATES
 from ..results.quality import Check
 from .spectrum import EigenGroups
 
-MISFIT = 0.02
-"""Relative; Gaussian rows have some 1e-4."""
-SPREAD = 0.5
-"""Relative standard deviation of |x|² beyond that of Gaussian rows."""
-KURTOSIS = 1.0
-"""Excess kurtosis: that of a logistic law is 1.2, of a uniform law −1.2."""
-UNLIKE = 0.5
-"""Difference of two covariances, over the root mean square of their norms."""
-ELSEWHERE = 0.25
-"""Relative difference of mean squared norms between train and test."""
+MISFIT = 0.02  # relative; Gaussian rows have some 1e-4
+SPREAD = 0.5  # relative standard deviation of |x|² beyond that of Gaussian rows
+KURTOSIS = 1.0  # excess kurtosis: that of a logistic law is 1.2, of a uniform law −1.2
+UNLIKE = 0.5  # difference of two covariances, over the root mean square of their norms
+ELSEWHERE = 0.25  # relative difference of mean squared norms between train and test
 
 
 def examine(

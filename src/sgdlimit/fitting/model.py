@@ -1,4 +1,4 @@
-"""`model_of_data`: the problem that rows and labels of the user's look like.
+"""`model_of_data`: the problem that rows and labels of the user's look like; `solve_on_data`: its curves.
 
 Two label values: two Gaussian classes with one covariance; their means differ along one direction, whose part in every
 eigenvalue is the factor of the group. Any other labels: a linear teacher with Gaussian noise. Both from estimates that
@@ -6,33 +6,32 @@ know how many samples there are (`spectrum`); rows are centred, so that no direc
 """
 
 import warnings
-from dataclasses import dataclass
-from typing import Any, final
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any, Unpack, final
 
 import numpy as np
 from scipy.special import chdtrc, ndtr
 
-from ..errors import reject
-from ..own_data import check_scale, read_data
+from ..algorithms import Algorithm
+from ..control.question import Given
+from ..errors import Interrupted, UnreliableWarning, reject
+from ..own_data import as_matrix, check_scale, read_data
 from ..problem import ByClass, Linear, Mixture, Noise, NoPenalty, Normal, Problem, Spectrum, VectorField
 from ..problem.losses import Exponential, Hinge, Logistic, LossLike, SmoothHinge, Square
 from ..problem.penalties import PenaltyLike
+from ..results import Solution
 from ..results.quality import Check, Quality
+from ..solver import solve
 from . import assumptions
 from .spectrum import EigenGroups, SampleCovariance, along, population, sample_of, taught
 
-FEWEST_OF_CLASS = 10
-"""Samples of a class, below which its mean says nothing."""
-FEWEST = 20
-"""Samples."""
-RARE = 1e-6
-"""Probability that centred data are refused."""
-LEADING = 3
-"""Principal directions that are looked at."""
-STILL = 1e-12
-"""A column that varies by less, relative to the largest entry, is constant."""
-MARGIN = (Logistic, Hinge, SmoothHinge, Exponential)
-"""Losses of labels ±1."""
+FEWEST_OF_CLASS = 10  # samples of a class, below which its mean says nothing
+FEWEST = 20  # samples
+RARE = 1e-6  # probability that centred data are refused
+LEADING = 3  # principal directions that are looked at
+STILL = 1e-12  # a column that varies by less, relative to the largest entry, is constant
+MARGIN = (Logistic, Hinge, SmoothHinge, Exponential)  # losses of labels ±1
 
 
 @final
@@ -83,6 +82,49 @@ def model_of_data(
     problem, checks = _classes(X, y, values, words) if len(values) == 2 else _teacher(X, y, words)
     checks += [] if X_test is None or y_test is None else assumptions.of_test(X, y, X_test, y_test)
     return Fitted(problem, Quality(checks), n, d)
+
+
+def solve_on_data(
+    X: Any,
+    y: Any,
+    algorithm: Algorithm,
+    *,
+    loss: LossLike | VectorField | None = None,
+    penalty: PenaltyLike | VectorField | None = None,
+    bias: bool = False,
+    X_test: Any = None,
+    y_test: Any = None,
+    t_max: float | None = None,
+    executor: Executor | None = None,
+    progress: bool | None = None,
+    **options: Unpack[Given],
+) -> Solution:
+    """Predicted curves of SGD from θ = 0 with any loss, to be set beside `sl.simulate_on_data(X, y, algorithm, …)`.
+
+    The data are summed up by `sl.model_of_data`: Gaussian rows with the eigenvalues of the population, estimated from
+    the sample, and two classes (labels of two values) or a linear teacher. `sl.solve` does the rest, and takes t_max
+    and all that follows it. Train curves are those of n samples of the model, test curves of fresh ones; X_test and
+    y_test serve to check that they are of the same law. How far the assumptions hold is in
+    `about["diagnostics"]["assumptions"]`, and a warning names what does not.
+    """
+    fitted = model_of_data(X, y, loss=loss, penalty=penalty, bias=bias, X_test=X_test, y_test=y_test)
+    if failed := "; ".join(map(str, fitted.assumptions.failed)):
+        words = f"X: the model of these data is a rough one, and its curves may be off: {failed}"
+        warnings.warn(words, UnreliableWarning, stacklevel=2)
+
+    def told(solution: Solution) -> Solution:
+        """With what the data say of the assumptions."""
+        found = Quality([*fitted.assumptions, assumptions.heat(float(algorithm.noise_temperature), as_matrix("X", X))])
+        about = dict(solution.about)
+        about["method"] = f"{about['method']}, on a model of data"
+        about["options"] = about["options"] | {"data_samples": fitted.samples, "dim": fitted.dim}
+        about["diagnostics"] = about["diagnostics"] | {"assumptions": found.to_words()}
+        return replace(solution, about=about)
+
+    try:
+        return told(solve(fitted.problem, algorithm, t_max, executor=executor, progress=progress, **options))
+    except Interrupted as stop:
+        raise Interrupted(told(stop.result)) from None
 
 
 def _check_labels(y: np.ndarray, y_test: np.ndarray | None, loss: LossLike | VectorField) -> np.ndarray:

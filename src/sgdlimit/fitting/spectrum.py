@@ -21,31 +21,22 @@ from scipy.optimize import nnls
 
 ANGLES = (0.25, 0.5, 0.75, 1.0)
 """Arguments of z over π: the closer to the axis, the finer the resolution, and the larger the fluctuations."""
-PER_DECADE = 8
-"""Radii |z|."""
-GRID_RATIO, MOST_GRID = 1.08, 240
-"""Of neighbouring candidates for σ."""
-SAME = 1.3
-"""Eigenvalues within this ratio are one group."""
-NULL = 1e-10
-"""Sample eigenvalues below this share of the largest are zero."""
+PER_DECADE = 8  # radii |z|
+GRID_RATIO, MOST_GRID = 1.08, 240  # of neighbouring candidates for σ
+SAME = 1.3  # eigenvalues within this ratio are one group
+NULL = 1e-10  # sample eigenvalues below this share of the largest are zero
 UNSEEN = 30.0
 """With fewer samples than dimensions, eigenvalues down to this factor below the sample's smallest are candidates."""
-TIGHT = 1e3
-"""Weight of the equation that counts all coordinates, over the others."""
-NONE = 1e-6
-"""Share of all coordinates below which a candidate is none."""
+TIGHT = 1e3  # weight of the equation that counts all coordinates, over the others
+NONE = 1e-6  # share of all coordinates below which a candidate is none
 
 
 class SampleCovariance(NamedTuple):
     """A sample covariance, as far as rotations leave it."""
 
-    values: np.ndarray
-    """λ > 0."""
-    freedom: int
-    """N: samples less the means that were taken off."""
-    dim: int
-    """d."""
+    values: np.ndarray  # λ > 0
+    freedom: int  # N: samples less the means that were taken off
+    dim: int  # d
 
     def companion(self) -> tuple[np.ndarray, np.ndarray]:
         """z around the spectrum, at all its scales, and m(z), that of the Gram matrix."""
@@ -59,12 +50,9 @@ class SampleCovariance(NamedTuple):
 class EigenGroups(NamedTuple):
     """The coordinates of the population in groups of one eigenvalue each."""
 
-    values: np.ndarray
-    """σ_q, rising."""
-    counts: np.ndarray
-    """Coordinates with each, summing to d; no whole numbers."""
-    misfit: float
-    """Relative root mean square by which the sample's resolvent differs from that of these groups."""
+    values: np.ndarray  # σ_q, rising
+    counts: np.ndarray  # coordinates with each, summing to d; no whole numbers
+    misfit: float  # relative root mean square by which the sample's resolvent differs from that of these groups
 
 
 def sample_of(rows: np.ndarray, freedom: int) -> tuple[SampleCovariance, np.ndarray, np.ndarray]:

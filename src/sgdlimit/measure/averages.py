@@ -20,11 +20,10 @@ from .._linalg import root, root_of
 from .._random import keys
 from ..problem import Normal, Problem, fields, observables
 from ..problem.laws import EntryLaw
-from ..problem.shift import NOWHERE, Place, Push, moved, push
+from ..problem.mixture import NOWHERE, Place, Push, moved, push
 
 Array = jax.Array | np.ndarray
-Metric = tuple[str, Callable[..., jax.Array]]
-"""A name and ψ(w, w*, z)."""
+Metric = tuple[str, Callable[..., jax.Array]]  # a name and ψ(w, w*, z)
 Tree = TypeVar("Tree")
 
 
@@ -251,12 +250,7 @@ def pull_of(
 
 
 def make_nodes(
-    problem: Problem,
-    samples: int,
-    replicas: int,
-    seed: int,
-    spread: Spread = sobol,
-    teacher: np.ndarray | None = None,
+    problem: Problem, samples: int, replicas: int, seed: int, spread: Spread = sobol, teacher: np.ndarray | None = None
 ) -> Nodes:
     """Independent points for every replica; a law without quantile function draws them.
 

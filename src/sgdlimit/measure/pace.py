@@ -1,18 +1,26 @@
-"""What of a problem or an algorithm changes in time, and the times at which it does."""
+"""How fast things go: what of a problem or an algorithm changes in time, and when; how fast data and penalty pull at
+the start, which bounds an explicit step.
+
+Slopes come from autodiff, which does not see a jump of ℓ or h: that of hinge and absolute loss is zero wherever it is
+taken. What the mean force feels is not zero: E∇ℓ has the density of samples at the jump times its size, by Gaussian
+integration by parts E[ℓ w]/E[w²]. At the start w may be zero for all samples, so it is measured as the change of the
+mean force over an interval as long as pre-activations will reach, less the integral of the slopes that autodiff sees.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, final
+from operator import attrgetter
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._tree import tree
+from .._tree import model
 from .._types import Scalar
 from ..algorithms import Algorithm
 from ..problem import Constant, Problem, VectorField, fields
+from ..problem.data import Iid, Table
 from ..problem.problem import draws_at_start
 from ..problem.schedules import ScheduleLike, course, factors
 
@@ -25,32 +33,19 @@ def knots_of(moving: list[tuple[str, ScheduleLike]], t_max: float) -> np.ndarray
     return np.unique(np.concatenate([np.zeros(0), *(course(*item, t_max).knots() for item in moving)]))
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Probe(ScheduleLike):
     """A field along the time that it takes itself: a random sum of its values at fixed states."""
 
     field: VectorField
-    states: tuple[jax.Array | np.ndarray, ...]
-    """(r, r*, z) of a loss, (θ,) of a penalty, each (PROBES, …)."""
-    weights: jax.Array | np.ndarray
-    """(PROBES, m)."""
-
-    @property
-    def breaks(self) -> tuple[float, ...]:
-        """Times at which the field says that it jumps."""
-        return self.field.breaks
+    states: tuple[jax.Array | np.ndarray, ...]  # (r, r*, z) of a loss, (θ,) of a penalty, each (PROBES, …)
+    weights: jax.Array | np.ndarray  # (PROBES, m)
+    breaks = property(attrgetter("field.breaks"))  # times at which the field says that it jumps
 
     def __call__(self, t: Scalar) -> Scalar:
         """Σ weights · field, over the root of their number."""
-        seen = jax.vmap(lambda *state: jnp.ravel(self.field.at(t, *map(_as_user, state))))(*self.states)
+        seen = jax.vmap(lambda *state: jnp.ravel(self.field.at(t, *state)))(*self.states)
         return jnp.sum(self.weights * seen) / np.sqrt(PROBES)
-
-
-def _as_user(v: jax.Array) -> jax.Array:
-    """A vector as `fields` shows it to the user; z is a number."""
-    return fields.as_user(v) if jnp.ndim(v) else v
 
 
 def moving_of(problem: Problem) -> list[tuple[str, ScheduleLike]]:
@@ -73,18 +68,12 @@ def moving_of(problem: Problem) -> list[tuple[str, ScheduleLike]]:
     return out
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class Heat(ScheduleLike):
     """The temperature along time over that of the full batch, τ(t)/τ = B/B(t)."""
 
     algorithm: Algorithm
-
-    @property
-    def breaks(self) -> tuple[float, ...]:
-        """Times at which the share of the batch says that it jumps."""
-        return getattr(self.algorithm.batch_share, "breaks", ())
+    breaks = property(lambda self: getattr(self.algorithm.batch_share, "breaks", ()))  # times at which the share jumps
 
     def __call__(self, t: Scalar) -> Scalar:
         """1 over the share of the batch in use, in whole samples."""
@@ -121,3 +110,148 @@ def pace_of(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Pace:
     at, warm = (partial(_along, *item[0]) if item else np.ones_like for item in (speed, heat))
     knots = np.unique(np.concatenate([np.zeros(0), *(one.knots() for one in seen)]))
     return Pace(at, warm, knots, longest, not seen)
+
+
+COUNT = 1024  # samples whose slopes at the start are looked at
+TIMES = 9  # at which they are looked at, besides the one at which the schedule is fastest
+REACHES = (0.55, 1.1, 2.2)
+"""Half intervals over which the mean force is looked at, in units of what pre-activations and labels reach; no jump of
+a hinge, at y r = 1, lies on their ends."""
+CELLS, HALVINGS = 64, 60
+NEGLIGIBLE = 0.05  # share from which on what autodiff does not see counts: less may be an error of the integral
+IID = Iid().table()
+Field = Callable[[jax.Array], jax.Array]  # of points (samples, m), with the samples last
+
+
+class Curvature(NamedTuple):
+    """The largest curvature of the training loss and the largest slope of h, from the start and over all times; E∇ℓ and
+    E∇h at t = 0, (m, m)."""
+
+    data: float
+    penalty: float
+    slopes: tuple[np.ndarray, np.ndarray]
+
+
+@jax.jit
+def _slopes(problem: Problem, w: jax.Array, z: jax.Array, times: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """∇ℓ and ∇h of samples at the start, (times, m, m, samples), with what jumps add to the mean."""
+    m, start = problem.width, w[:, : problem.width]
+    y = jax.vmap(lambda b, c: fields.label(problem, b, c))(w[:, m:], z)
+    size = jnp.sqrt(jnp.max(jnp.mean(jnp.column_stack([w, jnp.nan_to_num(y)]) ** 2, axis=0)))
+    reaches = jnp.where(size > 0, size, 1.0) * jnp.array(REACHES)
+
+    def at(t: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def of_samples(field: Callable[..., jax.Array]) -> Field:
+            return lambda v: jax.vmap(lambda *one: field(problem, t, *one), out_axes=-1)(v, w[:, m:], z)
+
+        def of_weights(field: Callable[..., jax.Array]) -> Field:
+            return lambda v: jax.vmap(lambda one: field(problem, t, one), out_axes=-1)(v)
+
+        def seen(pull: Field, slopes: Field, smooth: bool) -> jax.Array:
+            return slopes(start) + (0.0 if smooth else _unseen(pull, slopes, start, reaches)[:, :, None])
+
+        data = seen(of_samples(fields.force), of_samples(fields.force_r), problem.loss.smooth)
+        return data, seen(of_weights(fields.drift), of_weights(fields.drift_theta), problem.penalty.smooth)
+
+    return jax.lax.map(at, times)
+
+
+def _unseen(pull: Field, slopes: Field, start: jax.Array, reaches: jax.Array) -> jax.Array:
+    """Mean slope that jumps make and autodiff does not see, (m, m): the largest over the intervals.
+
+    pull, slopes: from points (samples, m) to (m, samples) and (m, m, samples).
+    """
+
+    def over(reach: jax.Array) -> jax.Array:
+        def along(a: jax.Array) -> jax.Array:
+            moved = lambda x: start + x * jnp.eye(start.shape[1])[a]  # noqa: E731
+            x = jnp.linspace(-reach, reach, CELLS + 1)
+            seen = jax.lax.map(lambda x: jnp.mean(slopes(moved(x))[:, a], axis=-1), x)  # (CELLS + 1, m)
+            change = jnp.mean(pull(moved(reach)) - pull(moved(-reach)), axis=-1)
+            unseen = (change - jnp.trapezoid(seen, x, axis=0)) / (2 * reach)
+            real = jnp.max(jnp.abs(unseen)) > NEGLIGIBLE * jnp.max(jnp.abs(seen))
+            return jnp.where(real & jnp.all(jnp.isfinite(unseen)), unseen, 0.0)
+
+        return jax.lax.map(along, jnp.arange(start.shape[1])).T
+
+    found = jax.lax.map(over, reaches)
+    return found[jnp.argmax(jnp.max(jnp.abs(found), axis=(1, 2)))]
+
+
+def edge(curvatures: np.ndarray, sample_ratio: float, table: Table = IID) -> float:
+    """Largest eigenvalue of (1/n) Σ_s J_s S^½ u_s u_sᵀ S^½, u standard normal, J the curvatures of the samples, S the
+    covariance of the rows.
+
+    The edge of its limit law, min over x in (0, δ/J_max) of the z with Σ_q p_q s_q/(z − s_q y) = x, y = E[J/(1 − Jx/δ)]
+    (`docs/structured_data.md`); of iid entries that is 1/x + y. A single sample of curvature J pulls with J/δ, all
+    together with (1 + δ^−½)² E J where they are alike.
+    """
+    J = np.abs(curvatures[np.isfinite(curvatures)])
+    top = float(np.max(J, initial=0.0))
+    if top == 0.0:
+        return 0.0
+    if np.isinf(sample_ratio):
+        return float(np.mean(J)) * float(np.max(table.variance))
+    x = sample_ratio / top * np.linspace(0.02, 0.98, 97)
+    y = np.mean(J / (1 - J * x[:, None] / sample_ratio), axis=1)
+    if len(table.share) == 1:
+        return float(np.min(table.variance * (1 / x + y)))
+    part, largest = table.share * table.variance, float(np.max(table.variance))
+    low, high = np.zeros_like(x), part.sum() / x  # of u = z − s_max y: z itself rounds where δ is large
+    for _ in range(HALVINGS):  # the sum falls in u
+        u = (low + high) / 2
+        above = np.sum(part / (u[:, None] + (largest - table.variance) * y[:, None]), axis=1) > x
+        low, high = np.where(above, u, low), np.where(above, high, u)
+    return float(np.min(largest * y + high))
+
+
+def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
+    """Largest eigenvalue of E[J v vᵀ], v = (1 for an intercept, means of the class): what they add to the edge at most.
+
+    √d x has means[c, ·] along the unit vectors a_j/√d, and 1 as its constant feature.
+    """
+    v = np.ones((int(problem.bias), len(z)))
+    if problem.data.classes is not None:
+        v = np.concatenate([v, np.asarray(problem.data.classes.means, dtype=float)[z.astype(int)].T])
+    J = np.abs(np.nan_to_num(curvatures))
+    return float(np.max(np.linalg.eigvalsh((v * J) @ v.T / len(z)), initial=0.0))
+
+
+def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """(w_0, w*) and z of as many samples as `curvature` looks at."""
+    return draws_at_start(problem, COUNT)
+
+
+def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top: float | None = None) -> Curvature:
+    """Curvatures of samples at the start, where the schedule is fastest too; `top`: largest eigenvalue of own data."""
+    times = np.linspace(0.0, t_max, TIMES)
+    for item in moving_of(problem):
+        t, s, _ = course(*item, t_max)
+        times = np.append(times, t[np.argmax(np.abs(s))])
+    with jax.enable_x64(True):
+        both = [np.asarray(part) for part in _slopes(problem, w, z, times)]
+    pulls = [_largest(part) for part in both]
+    if top is None:
+        every = [here for i, here in enumerate(pulls[0]) if i == 0 or not np.array_equal(here, pulls[0][0])]
+        data = max(edge(here, float(problem.sample_ratio), problem.data.table()) for here in every)
+        data += max(spike(problem, here, z) for here in every)
+    else:
+        data = top * float(np.max(pulls[0]))
+    return Curvature(data, float(np.max(pulls[1])), (both[0][0].mean(axis=-1), both[1][0].mean(axis=-1)))
+
+
+def _largest(slopes: np.ndarray) -> np.ndarray:
+    """Largest eigenvalue, by size, of the symmetric part of every slope, (times, samples)."""
+    symmetric = (slopes + slopes.swapaxes(1, 2)) / 2
+    return np.max(np.abs(np.linalg.eigvalsh(np.moveaxis(np.nan_to_num(symmetric), -1, 1))), axis=-1)
+
+
+def stiff_words(problem: Problem, stable: float, step: float, size: float) -> str:
+    """Where the penalty alone makes a step unstable for weights up to `size`: which step would be stable; else ''."""
+    theta = np.linspace(-size, size, 33)[:, None] * np.ones(problem.width)
+    with jax.enable_x64(True):
+        slopes = jax.vmap(lambda v: fields.drift_theta(problem, 0.0, v))(theta)
+        slope = float(np.max(np.abs(np.nan_to_num(np.asarray(slopes)))))
+    if step * slope <= stable:
+        return ""
+    return f"; the penalty's slope {slope:.3g} is stable up to steps of {stable / slope:.3g}, dt = {step:.3g} is above"

@@ -1,7 +1,7 @@
 """What is learned: `Problem` and the words it is written in."""
 
 from .data import DataLaw, Iid, PowerLaw, Spectrum, Table
-from .entries import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
+from .fields import VectorField
 from .labels import ByClass, LabelRule, Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
 from .laws import EntryLaw, Law, Normal, Point, Rademacher, SparseNormal, Uniform
 from .losses import (
@@ -21,8 +21,8 @@ from .mixture import Mixture
 from .penalties import L1, NoPenalty, Penalty, PenaltyLike, Quartic, Ridge, SmoothL1
 from .problem import Problem
 from .random_features import RandomFeatures
+from .rows import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
 from .schedules import Constant, CosineDecay, PowerDecay, Schedule
-from .vector_field import VectorField
 
 __all__ = [
     "L1", "Absolute", "ByClass", "Constant", "CosineDecay", "CustomEntries", "DataLaw", "EntryLaw", "Exponential",

@@ -27,12 +27,9 @@ from .rows import Coordinates, Layout
 MOST_GROUPS = 1024
 STEEPEST = 10.0
 MOST_LEVELS = 2**24
-LEAST_SHARE = 1e-9
-"""Weights that sum to one up to rounding."""
-FEWEST_COORDINATES = 30
-"""Coordinates that share the variance, below which rows are far from the limit of many."""
-RELEVANT = 0.1
-"""Share of the variance that makes a group count by itself."""
+LEAST_SHARE = 1e-9  # weights that sum to one up to rounding
+FEWEST_COORDINATES = 30  # coordinates that share the variance, below which rows are far from the limit of many
+RELEVANT = 0.1  # share of the variance that makes a group count by itself
 
 
 class Table(NamedTuple):

@@ -1,26 +1,78 @@
 """The one place where autodiff turns a Problem into ℓ, ∇ℓ, ∇²ℓ, h, ∇h (`ass:func`).
 
 Every function takes one sample in canonical shapes, r: (m,), r*: (k,), z: (), θ: (m,), and is to be vmapped.
-Users see scalars where a width is 1 and None where there is no teacher.
+Users see scalars where a width is 1 and None where there is no teacher. `VectorField` is the general form of the paper:
+fields that need not be gradients.
 """
 
+import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._tree import function, model, static
 from .._types import Array, Host, Scalar
-from .parameters import bound
-from .vector_field import VectorField
+from .parameters import bound, given, named, signature
+from .schedules import times_of_breaks
 
 if TYPE_CHECKING:
     from .problem import Problem
 
 
 def as_user(v: Array) -> Any:
-    """The user's view of a vector: a scalar for width 1, None for width 0."""
+    """The user's view of a vector: a scalar for width 1, None for width 0. A scalar, as z, stays."""
+    if jnp.ndim(v) == 0:
+        return v
     return None if v.shape[0] == 0 else v[0] if v.shape[0] == 1 else v
+
+
+TIME_NAMES = ("t", "time")
+
+
+def _time(fn: Callable[..., Any]) -> tuple[str, int] | None:
+    """The name by which `fn` takes the time, and its place; None if it takes none."""
+    for place, taken in enumerate((signature(fn) or {}).values()):
+        if taken.name in TIME_NAMES:
+            return taken.name, sys.maxsize if taken.kind is taken.KEYWORD_ONLY else place
+    return None
+
+
+@model
+class VectorField:
+    """A field in place of a gradient, as `loss=` (ℓ) or as `penalty=` (h).
+
+    As a loss: `fn(r, r_star, z, t)`, shape of `r`. As a penalty: `fn(theta, t)`, shape of `theta`. The parameter
+    for time is recognised by its name (`t` or `time`), wherever it stands, and may be left out.
+    It may jump, and must be finite. A field has no loss of its own: give `loss(r, y)`, `predict(r)`,
+    `error(prediction, y)` to have them reported.
+    `parameters` are numbers that `fn` takes by name after r, r_star, z or theta; another value does not compile it
+    again. `loss`, `predict` and `error` are given those that their signatures name.
+    `breaks` are times at which it jumps: steps end there. They are found where they lie apart by a millionth of the
+    run or more; name those of a shorter burst.
+    """
+
+    fn: Callable[..., Any] = function()
+    loss: Callable[..., Any] | None = function(default=None)
+    predict: Callable[..., Any] | None = function(default=None)
+    error: Callable[..., Any] | None = function(default=None)
+    parameters: Mapping[str, Any] = named(1, TIME_NAMES)
+    breaks: Any = static(times_of_breaks, default=())
+    timed = property(lambda self: _time(self.fn) is not None)  # whether the function takes the time
+    smooth = quadratic = False
+    prox = None
+
+    def at(self, t: Scalar, *state: Array) -> Any:
+        """The field at time t and the state (r, r_star, z) or (theta,), in canonical shapes."""
+        state, time, numbers = tuple(map(as_user, state)), _time(self.fn), given(self)
+        if time is None:
+            return self.fn(*state, **numbers)
+        name, place = time
+        if place > len(state):  # behind a parameter
+            return self.fn(*state, **numbers, **{name: t})
+        return self.fn(*state[:place], t, *state[place:], **numbers)
 
 
 def label(problem: "Problem", r_star: Array, z: Array) -> Scalar:
@@ -40,7 +92,7 @@ def loss(problem: "Problem", r: Array, r_star: Array, z: Array) -> Scalar:
 def force(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
     """ℓ_t(r, r*; z) = s(t) ∇_r L, shape (m,) (`eq:sgd_planted`)."""
     if isinstance(problem.loss, VectorField):
-        value = jnp.reshape(problem.loss.at(t, as_user(r), as_user(r_star), z), r.shape)
+        value = jnp.reshape(problem.loss.at(t, r, r_star, z), r.shape)
     else:
         value = jax.grad(loss, argnums=1)(problem, r, r_star, z)
     return _scheduled(problem, t, value, r)
@@ -70,7 +122,7 @@ def force_rr(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -
 def drift(problem: "Problem", t: Scalar, theta: Array) -> Array:
     """h_t(θ) = s(t) ∇H, shape (m,)."""
     if isinstance(problem.penalty, VectorField):
-        value = jnp.reshape(problem.penalty.at(t, as_user(theta)), theta.shape)
+        value = jnp.reshape(problem.penalty.at(t, theta), theta.shape)
     else:
         penalty = problem.penalty
         value = jax.grad(lambda v: penalty(as_user(v)))(theta)

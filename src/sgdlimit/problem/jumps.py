@@ -8,34 +8,28 @@ import jax.numpy as jnp
 
 from .._types import Array, Scalar, Tree
 from . import fields
-from .bisection import bisected
+from .fields import VectorField
 from .problem import Problem, draws_at_start
-from .vector_field import VectorField
+from .schedules import bisected
 
-LINES = 64
-"""Samples around which losses and forces are searched for jumps."""
-OFF = 1e-3
-"""Lines start off the lattice of round numbers, where a kink would fall on the edge of a cell."""
+LINES = 64  # samples around which losses and forces are searched for jumps
+OFF = 1e-3  # lines start off the lattice of round numbers, where a kink would fall on the edge of a cell
 CELLS = 256
 NEAR, FAR = 0.05, 64.0
 """Lines run this far to both sides, in units of what pre-activations and labels reach: jumps may hide at any scale."""
-LENGTHS = 6
-"""Lengths of lines between the two."""
+LENGTHS = 6  # lengths of lines between the two
 BISECTED = 4
 """Cells of a line that are bisected: those where the function changes most beyond the integral of its derivative."""
-BISECTIONS = 60
-"""Down to neighbouring numbers of double precision, from the longest line."""
+BISECTIONS = 60  # down to neighbouring numbers of double precision, from the longest line
 SIZE = 1e-6
 """A change across a cell of no width that counts as a jump, over the values at the edges of the cell it was in."""
-ROUNDING = 1e-8
-"""Share of the largest value along the line below which values at those edges may be rounding."""
+ROUNDING = 1e-8  # share of the largest value along the line below which values at those edges may be rounding
 
 
 class Jump(NamedTuple):
     """What a search found along the lines through one point."""
 
-    size: Array
-    """Of the largest jump, over the values around it."""
+    size: Array  # of the largest jump, over the values around it
     place: Array
     sound: Array
     """Whether no value along the lines is NaN, and all are finite within rounding of where the function changes most:
@@ -45,8 +39,7 @@ class Jump(NamedTuple):
 class Jumps(NamedTuple):
     """Of one problem, (samples,) each; None where there is nothing to look at."""
 
-    loss: Jump | None
-    """L itself. A field has none."""
+    loss: Jump | None  # L itself. A field has none
     force: Jump | None
     penalty: Jump | None
     drift: Jump | None

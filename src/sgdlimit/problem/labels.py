@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from .._tree import function, leaf, model, settle, static
 from .._types import Scalar
 from ..errors import flag, reject
-from .activations import activation
 from .data import numbers
 from .laws import EntryLaw, PlusLogistic
-from .losses import POSITIVE, read_out
+from .losses import POSITIVE, activation, read_out
 from .parameters import given, named, number
 
 

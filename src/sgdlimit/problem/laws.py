@@ -20,20 +20,14 @@ from .parameters import finite
 
 MOMENT_ERROR = 0.002
 """Relative standard error of the moments of a law that is known only through its sampler, at most; half is aimed at."""
-BLOCK = 2**18
-"""Draws at a time."""
+BLOCK = 2**18  # draws at a time
 MOST_BLOCKS = 128
-MORE = 16
-"""Draws of a law without a quantile function for each one that is taken of them, as far as BLOCK allows."""
-FALSE = 6.0
-"""Stated moments further than this from those of BLOCK draws, in standard errors, are false."""
-TAIL = 256
-"""Largest draws that tell how a tail falls."""
-LIGHT = 3.5
-"""Where P(|x| > s) falls as s^−α with α below this, a mean of x² has no standard error (in theory below 4)."""
+MORE = 16  # draws of a law without a quantile function for each one that is taken of them, as far as BLOCK allows
+FALSE = 6.0  # stated moments further than this from those of BLOCK draws, in standard errors, are false
+TAIL = 256  # largest draws that tell how a tail falls
+LIGHT = 3.5  # where P(|x| > s) falls as s^−α with α below this, a mean of x² has no standard error (in theory below 4)
 
-LARGEST = 1e18
-"""Entries beyond this have squares that single precision does not hold."""
+LARGEST = 1e18  # entries beyond this have squares that single precision does not hold
 SCALE: Any = {"least": 0, "most": LARGEST, "why": f"it must be a number from 0 to {LARGEST:g}"}
 ENTRY = f"it must be a number between −{LARGEST:g} and {LARGEST:g}"
 

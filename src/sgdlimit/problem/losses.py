@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import erf, ndtr
 
 from .._tree import function, leaf, model, static
 from .._types import Array, Scalar
 from ..errors import instance, reject
-from .activations import activation
 from .parameters import given, named, number
 
 
@@ -39,15 +39,6 @@ class LossLike(abc.ABC):
     @abc.abstractmethod
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """L(r, y), a scalar."""
-
-
-def read_out(argument: str, readout: Any, hidden: Array) -> Array:
-    """Σ_a readout_a·hidden_a, the second layer of a network; one number serves all units."""
-    weights = jnp.asarray(readout)
-    if weights.ndim and weights.shape != jnp.shape(hidden):
-        why = f"give one number, or one for each of the {jnp.size(hidden)} units"
-        raise reject(argument, f"{weights.size} numbers", why)
-    return jnp.sum(weights * hidden)
 
 
 def identity(r: Array) -> Array:
@@ -164,6 +155,37 @@ class Loss(LossLike):
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """What the user's function gives at (r, y), with its parameters."""
         return self.fn(r, y, **given(self))
+
+
+def gelu(x: Array) -> Array:
+    """x Φ(x), without approximation."""
+    return x * ndtr(x)
+
+
+ACTIVATIONS: dict[str, Callable[..., Any]] = dict(
+    erf=erf, relu=jax.nn.relu, leaky_relu=jax.nn.leaky_relu, tanh=jnp.tanh, sigmoid=jax.nn.sigmoid,
+    softplus=jax.nn.softplus, gelu=gelu, silu=jax.nn.silu, elu=jax.nn.elu,
+)  # fmt: skip
+"""By name. At its kink relu has slope 0 and leaky_relu slope 1; the latter has slope 0.01 below."""
+
+
+def activation(argument: str, given: Any) -> Callable[..., Any]:
+    """The function that a name stands for, or the function itself."""
+    if isinstance(given, str) and given in ACTIVATIONS:
+        return ACTIVATIONS[given]
+    if not callable(given):
+        names = ", ".join(map(repr, ACTIVATIONS))
+        raise reject(argument, repr(given), f"it must be a function such as jax.nn.relu, or one of the names {names}")
+    return given
+
+
+def read_out(argument: str, readout: Any, hidden: Array) -> Array:
+    """Σ_a readout_a·hidden_a, the second layer of a network; one number serves all units."""
+    weights = jnp.asarray(readout)
+    if weights.ndim and weights.shape != jnp.shape(hidden):
+        why = f"give one number, or one for each of the {jnp.size(hidden)} units"
+        raise reject(argument, f"{weights.size} numbers", why)
+    return jnp.sum(weights * hidden)
 
 
 @model

@@ -3,14 +3,20 @@
 A row of class c is x = μ_c + Σ^½ u, u with iid entries of variance 1/d, and μ_c = Σ_j means[c, j] a_j / d along
 directions a_j with iid N(0, 1) coordinates, so that θᵀμ_c = Σ_j means[c, j] (θᵀa_j/d) is of order one. The directions
 take the place of the teacher, r* = aᵀ(x − μ_c), and the class takes that of the label noise: z = c.
+
+What moves the pre-activation of a whole class, r = w + b_c + β − …, is a `Place`: b_c = Σ_j means[c, j] C_θ(t, a_j) and
+the intercept β; what moves it in turn is a `Push`. All are averages over all coordinates or samples: numbers, not
+processes, to which neither a single sample nor a single coordinate answers, so that no response function knows of them.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._tree import model, settle
+from .._types import Array
 from ..errors import real, reject, traced
 from .data import Classes, DataLaw, Table, shares
 from .labels import ByClass
@@ -20,8 +26,7 @@ from .parameters import finite
 if TYPE_CHECKING:
     from .problem import Problem
 
-MOST = 64
-"""Classes, and directions of their means."""
+MOST = 64  # classes, and directions of their means
 MEANS = f"numbers within ±{LARGEST:g}, (classes, directions), at most {MOST} of each, or a flat list for one direction"
 
 
@@ -68,8 +73,7 @@ class Mixture(DataLaw):
         return Table(np.ones(1), np.full(1, float(self.covariance)), np.ones(1))
 
 
-DIRECTION = Normal(1.0)
-"""Law of a coordinate of a_j."""
+DIRECTION = Normal(1.0)  # law of a coordinate of a_j
 
 
 def settle_classes(problem: "Problem") -> None:
@@ -90,3 +94,48 @@ def settle_classes(problem: "Problem") -> None:
         raise reject("labels", type(problem.labels).__name__, why)
     if isinstance(problem.labels, ByClass):
         settle(problem, labels=problem.labels.among(len(problem.data.classes.means)))
+
+
+class Place(NamedTuple):
+    """Where the classes are; parts that a problem does not have are None."""
+
+    overlap: Array | None = None  # C_θ(t, a_j) = E[θ a_jᵀ], (m, k), of a mixture
+    intercept: Array | None = None  # β, (m,)
+
+
+NOWHERE = Place()  # nothing moves
+
+
+class Push(NamedTuple):
+    """Averages over the samples that move them; parts that a problem does not have are None."""
+
+    means: Array | None = None  # E[ℓ means[c, ·]], (m, k): dθ/dt has −Σ_j of it times a_j
+    level: Array | None = None  # E ℓ, (m,): dβ/dt = −E ℓ
+
+    def rise(self, intercept: Array) -> Array:
+        """dβ/dt; where there is none, as empty as it."""
+        return intercept if self.level is None else -self.level
+
+
+def place(problem: "Problem", overlap: Array | None, intercept: Array | None) -> Place:
+    """Those of both that move the classes of this problem."""
+    return Place(overlap if problem.data.classes else None, intercept if problem.bias else None)
+
+
+def moved(problem: "Problem", at: Place, z: Array, w: Array) -> Array:
+    """w + b_c + β for samples (m, M) of class z (M,)."""
+    classes = problem.data.classes
+    if classes is not None and at.overlap is not None:
+        w = w + at.overlap.astype(w.dtype) @ classes.along(z, w.dtype)
+    return w if at.intercept is None else w + at.intercept.astype(w.dtype)[:, None]
+
+
+def push(problem: "Problem", z: Array, force: Array) -> Push:
+    """Means over samples of class z (M,) with forces (m, M), in double precision where there is any."""
+    count, dtype = force.shape[-1], jnp.zeros(()).dtype
+    means, level, classes = None, None, problem.data.classes
+    if classes is not None:
+        means = (force @ classes.along(z, force.dtype).T).astype(dtype) / count
+    if problem.bias:
+        level = jnp.mean(force, axis=-1).astype(dtype)
+    return Push(means, level)

@@ -19,18 +19,11 @@ if TYPE_CHECKING:
 SampleObservable = Callable[[Array, Array, Array], Scalar]
 
 
-def zero_one(prediction: Scalar, y: Scalar) -> Scalar:
-    """1 for the wrong sign, ½ for a score of exactly zero."""
-    return 0.5 * (1.0 - jnp.sign(prediction) * jnp.sign(y))
-
-
-def squared(prediction: Scalar, y: Scalar) -> Scalar:
-    """(prediction − y)²."""
-    return (prediction - y) ** 2
-
-
-SOFT = 0.3
-"""Width of a softened jump, over the root mean square of the predictions."""
+ERRORS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
+    "zero-one": lambda prediction, y: 0.5 * (1.0 - jnp.sign(prediction) * jnp.sign(y)),  # ½ for a score of zero
+    "squared": lambda prediction, y: (prediction - y) ** 2,
+}
+SOFT = 0.3  # width of a softened jump, over the root mean square of the predictions
 
 
 def softened(problem: "Problem", r: Array, r_star: Array, z: Array) -> Array | None:
@@ -79,8 +72,7 @@ def on_samples(problem: "Problem") -> dict[str, SampleObservable]:
         observables["loss"] = lambda r, r_star, z: fields.loss(problem, r, r_star, z)
     predict = problem.predict
     if predict is not None:
-        score = {"custom": problem.loss.error, "zero-one": zero_one, "squared": squared}[error_kind(problem)]
-        assert score is not None
-        score = bound(score, problem.loss)
+        custom = problem.loss.error
+        score = ERRORS[error_kind(problem)] if custom is None else bound(custom, problem.loss)
         observables["error"] = lambda r, r_star, z: score(predict(fields.as_user(r)), fields.label(problem, r_star, z))
     return observables

@@ -17,18 +17,17 @@ from .._types import Array, Host, Key, Scalar
 from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
 from .data import DataLaw, Iid, Table
-from .entries import check_sampler
+from .fields import VectorField
 from .labels import LabelRule, Linear
 from .laws import BLOCK, LIGHT, Categorical, EntryLaw, Law, Point, SparseNormal, tail_index
 from .losses import LossLike, identity
 from .mixture import DIRECTION, settle_classes
 from .parameters import bound
 from .penalties import NoPenalty, PenaltyLike
+from .rows import check_sampler
 from .schedules import Constant, ScheduleLike
-from .vector_field import VectorField
 
-MOST_UNITS = 64
-"""Of student or teacher: every sample has matrices of this size, and d → ∞ comes before wide networks."""
+MOST_UNITS = 64  # of student or teacher: every sample has matrices of this size, and d → ∞ comes before wide networks
 
 
 SAMPLER = "a built-in or sl.Law(fn) with fn(key, shape) -> array"
@@ -102,9 +101,7 @@ class Problem:
         """Columns of θ*: teacher width, or directions of a mixture's means; 0 when there is neither."""
         if self.data.classes is not None:
             return len(self.data.classes.means[0])
-        if self.teacher is None:
-            return 0
-        return self.width if self.teacher_width is None else self.teacher_width
+        return 0 if self.teacher is None else self.teacher_width or self.width
 
     @property
     def infinite_data(self) -> bool:
@@ -119,9 +116,9 @@ class Problem:
     @property
     def predict(self) -> Callable[..., Any] | None:
         """The prediction as a function of r; None where width and loss leave it open."""
-        if self.loss.predict is None and self.width == 1 and not isinstance(self.loss, VectorField):
-            return identity
-        return None if self.loss.predict is None else bound(self.loss.predict, self.loss)
+        if self.loss.predict is not None:
+            return bound(self.loss.predict, self.loss)
+        return identity if self.width == 1 and not isinstance(self.loss, VectorField) else None
 
     @property
     def noise_law(self) -> EntryLaw:
@@ -188,7 +185,7 @@ class Problem:
         like_r = ((), (1,)) if m == 1 else ((m,),)
         _returns("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
-            _returns("loss", _field, self.loss, r, r_star, z, hint="see sl.VectorField", wanted=like_r)
+            _returns("loss", VectorField.at, self.loss, 0.0, r, r_star, z, hint="see sl.VectorField", wanted=like_r)
         if self.has_loss:
             hint = _shape_hint("r", m) + "; for a network use sl.TwoLayer(activation)" * (m > 1)
             _returns("loss", fields.loss, self, r, r_star, z, hint=hint, smooth=True)
@@ -199,7 +196,7 @@ class Problem:
                 "loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, r, r_star, z, hint=hint
             )
         if isinstance(self.penalty, VectorField):
-            _returns("penalty", _field, self.penalty, r, hint="see sl.VectorField", wanted=like_r)
+            _returns("penalty", VectorField.at, self.penalty, 0.0, r, hint="see sl.VectorField", wanted=like_r)
         else:
             own, hint = self.penalty, _shape_hint("theta", m)
             _returns("penalty", lambda h, a: h(fields.as_user(a)), own, r, hint=hint, smooth=True)
@@ -245,10 +242,6 @@ def _spread(law: EntryLaw, key: Key, count: int, size: int) -> np.ndarray:
     return np.stack([law.spread_out(np.stack([row, row], axis=1), key) for row in u], axis=1)
 
 
-def _field(field_of: VectorField, *state: Any) -> Any:
-    return field_of.at(0.0, *(fields.as_user(v) if v.ndim else v for v in state))
-
-
 def check_schedule(argument: str, schedule: Any) -> None:
     """Refuse what is no function of time."""
     instance(argument, schedule, ScheduleLike, "a built-in or sl.Schedule(fn) with fn(t) -> factor")
@@ -280,10 +273,8 @@ def draws_at_start(problem: Problem, count: int) -> tuple[np.ndarray, np.ndarray
 
 
 WIDE = 8192
-REACH = 6.0
-"""Standard deviations: what lies beyond happens once in 5·10⁸ samples."""
-NEGLIGIBLE = 0.1
-"""Of a tolerance: what makes up less of its largest value need not be seen."""
+REACH = 6.0  # standard deviations: what lies beyond happens once in 5·10⁸ samples
+NEGLIGIBLE = 0.1  # of a tolerance: what makes up less of its largest value need not be seen
 
 
 def _wide(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -305,8 +296,7 @@ class Rare(NamedTuple):
     """What is averaged over samples, by name, where the student starts and where it equals the teacher."""
 
     places: list[dict[str, np.ndarray]]
-    counts: np.ndarray
-    """What each sample counts."""
+    counts: np.ndarray  # what each sample counts
 
     def fewest(self, tol: float, without: Collection[str] = ()) -> tuple[int, str]:
         """Samples of which FEWEST_RARE make up the mean of each of them, and which one needs so many.

@@ -1,25 +1,75 @@
 """Random features by Gaussian equivalence: the spectrum of σ(F u), and what it tells of a teacher that reads u."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._tree import leaf, model, static
+from .._types import Array, Key
 from ..errors import reject, whole
-from .activations import activation
 from .data import DataLaw, Table
-from .rows import FeatureMap, Moments
+from .losses import activation
+from .rows import Entries, Layout, Rows, Teacher
 
-REACH, CELLS = 10.0, 2**14
-"""Moments of σ are taken on so many cells of [−10, 10]; kinks at zero lie on an edge."""
-NEGLIGIBLE = 1e-9
-"""κ_*² below this share of E σ²: σ is linear up to rounding."""
+REACH, CELLS = 10.0, 2**14  # moments of σ are taken on so many cells of [−10, 10]; kinks at zero lie on an edge
+NEGLIGIBLE = 1e-9  # κ_*² below this share of E σ²: σ is linear up to rounding
 MOST_NODES = 256
 LARGEST_RATIO = 1e4
 RATIO = f"features for each input dimension: a number above 0, at most {LARGEST_RATIO:g}"
-MOST_INPUTS = 2**24
-"""Of a run."""
+MOST_INPUTS = 2**24  # of a run
+
+
+class Moments(NamedTuple):
+    """Of an activation σ at a standard normal g: κ_0 = E σ(g), κ_1 = E g σ(g), κ_*² = E σ² − κ_0² − κ_1²."""
+
+    mean: float
+    linear: float
+    rest: float
+
+
+@model
+class FeatureMap(Layout):
+    """d features σ(F u) of D inputs u."""
+
+    moments: Moments
+    activation: Callable[..., Any] = static()
+    inputs: int = static()  # D
+
+    def draw(self, key: Key, entries: Entries, theta_star: Array, teacher: Teacher) -> tuple[Rows, Rows]:
+        """Features by one F, of inputs that the teacher β (D, k) reads."""
+        features, reads = jax.random.split(jax.random.fold_in(key, 1))
+        inputs, dim = self.inputs, len(theta_star)
+        F, beta = jax.random.normal(features, (inputs, dim)), teacher(reads, inputs)
+        # θ*: the best linear predictor of r* from x under Gaussian equivalence (docs/structured_data.md)
+        _, linear, rest = self.moments
+        covariance = linear**2 * F.T @ F / inputs + rest * jnp.eye(dim)
+        cross = jnp.sqrt(dim) * linear / inputs * F.T @ beta
+        values, vectors = jnp.linalg.eigh(covariance)
+        inverse = jnp.where(values > 1e-6 * values[-1], 1 / jnp.maximum(values, 1e-30), 0.0)
+        rows = Features(entries, F, beta, self, vectors @ (inverse[:, None] * (vectors.T @ cross)))
+        return rows, rows
+
+
+@model
+class Features(Rows):
+    """x = (σ(F u/√D) − κ_0)/√d, u with independent entries, and r* = βᵀu/√D."""
+
+    entries: Entries
+    weights: Array  # Fᵀ, (D, d)
+    teacher: Array  # β, (D, k)
+    map: FeatureMap
+    theta_star: Array
+    variance: Array | None = None
+
+    def draw(self, key: Key, count: int) -> tuple[Array, Array]:
+        """Inputs, what is made of them, and what the teacher says of them."""
+        inputs, dim = self.weights.shape
+        u = self.entries.sample(key, (count, inputs)) / jnp.sqrt(inputs)
+        return (self.map.activation(u @ self.weights) - self.map.moments.mean) / jnp.sqrt(dim), u @ self.teacher
 
 
 @model
@@ -64,8 +114,7 @@ class RandomFeatures(DataLaw):
         share, level = _marchenko_pastur(self.ratio, self.nodes)
         variance = linear**2 * level + rest
         factor = np.sqrt(self.ratio * level) * linear / np.where(variance > 0, variance, 1.0)
-        seen = float(share @ (variance * factor**2))
-        return Table(share, variance, factor, max(0.0, 1.0 - seen))
+        return Table(share, variance, factor, max(0.0, 1.0 - float(share @ (variance * factor**2))))
 
     def at(self, dim: int, tested: Table | None = None) -> FeatureMap:
         """The map from inputs to `dim` features; those of a test have the same law."""

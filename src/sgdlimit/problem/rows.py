@@ -1,16 +1,122 @@
-"""Rows x of finite size, and the teacher's pre-activation r* of each: what a law of data draws at dimension d."""
+"""Rows x of finite size, and the teacher's pre-activation r* of each: what a law of data draws at dimension d.
+
+Entries of X, before the factor 1/√d, have mean 0 and variance 1 (`ass:data`); the limit does not see more.
+"""
 
 import abc
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from .._tree import model, static
+from .._process import refuse_orphans
+from .._tree import function, leaf, model
 from .._types import Array, Host, Key
-from .entries import Entries
+from ..errors import reject
+
+
+class Entries(abc.ABC):
+    """The contract of a law of the entries of √d·x: mean 0 and variance 1, `gaussian` where they are normal."""
+
+    gaussian: bool = False
+
+    @abc.abstractmethod
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Entries of mean 0 and variance 1."""
+
+
+@model
+class GaussianEntries(Entries):
+    """Entries with the standard normal law."""
+
+    gaussian = True
+
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Draws of N(0, 1), of the given shape."""
+        return jax.random.normal(key, shape)
+
+
+@model
+class RademacherEntries(Entries):
+    """Entries that are +1 or −1 with equal probability."""
+
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Random signs, of the given shape."""
+        return jax.random.rademacher(key, shape, dtype=jnp.zeros(()).dtype)
+
+
+@model
+class UniformEntries(Entries):
+    """Entries that are uniform on [−√3, √3]."""
+
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Uniform draws of variance 1, of the given shape."""
+        return jnp.sqrt(3.0) * jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+
+
+@model
+class SparseEntries(Entries):
+    """Zero, except with probability `density`: then ±1/√density."""
+
+    density: float = leaf(default=0.1, above=0, most=1, why="a fraction in (0, 1]")
+
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """Random signs at some places and zeros at the others, of variance 1."""
+        on, sign = jax.random.split(key)
+        signs = jax.random.rademacher(sign, shape, dtype=jnp.zeros(()).dtype)
+        return jax.random.bernoulli(on, self.density, shape) * signs / jnp.sqrt(self.density)
+
+
+@model
+class CustomEntries(Entries):
+    """The user's sampler: `fn(key, shape)` of mean 0 and variance 1."""
+
+    fn: Callable[..., Any] = function("fn(key, shape) -> array")
+
+    def sample(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """What the user's function draws, as floats."""
+        return jnp.asarray(self.fn(key, shape), dtype=jnp.zeros(()).dtype)
+
+
+def check_sampler(argument: str, sample: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    """Refuse a sampler that fails, returns another shape, or does not draw from the key it is given."""
+    refuse_orphans()
+    try:
+        first, again, other = (np.asarray(sample(jax.random.key(seed), shape)) for seed in (0, 0, 1))
+    except Exception as error:
+        words = str(error).strip().splitlines() or [""]
+        raise reject(argument, f"{type(error).__name__}: {words[0]}", "fn(key, shape) must use jax.random") from error
+    if first.shape != shape:
+        raise reject(argument, f"shape {first.shape}", f"fn(key, shape) must return the shape asked for, {shape}")
+    constant = np.ptp(first) == 0
+    if not np.array_equal(first, again) or (np.array_equal(first, other) and not constant):
+        raise reject(argument, "draws that do not depend on the key alone", "fn(key, shape) must use jax.random")
+
+
+NAMED: dict[str, Entries] = dict(
+    gaussian=GaussianEntries(), rademacher=RademacherEntries(), uniform=UniformEntries(), sparse=SparseEntries()
+)
+
+
+def resolve_entries(entries: Any) -> Entries:
+    """Entries from a name, an object, or the user's sampler (checked for mean 0 and variance 1)."""
+    if isinstance(entries, Entries) and not isinstance(entries, CustomEntries):
+        return entries
+    if isinstance(entries, str) and entries in NAMED:
+        return NAMED[entries]
+    if isinstance(entries, str | type) or not callable(getattr(entries, "fn", entries)):
+        raise reject("entries", repr(entries), f"it must be one of {', '.join(NAMED)}, or fn(key, shape)")
+    entries = entries if isinstance(entries, CustomEntries) else CustomEntries(entries)
+    check_sampler("entries", entries.sample, (16, 16))
+    draw = entries.sample(jax.random.key(0), (256, 256))
+    # 65 536 draws: mean and variance of a unit-variance law with kurtosis below 40 lie within these bounds.
+    mean, variance = float(jnp.mean(draw)), float(jnp.var(draw))
+    if abs(mean) > 0.05 or abs(variance - 1) > 0.1:
+        raise reject("entries", f"mean {mean:.3g}, variance {variance:.3g}", "entries must have mean 0 and variance 1")
+    return entries
 
 
 class Rows(abc.ABC):
@@ -28,8 +134,7 @@ class Rows(abc.ABC):
         """Rows x (count, d) of mean zero, and the teacher's r* (count, k) of each."""
 
 
-Teacher = Callable[[Key, int], Array]
-"""Draws rows of the teacher's law, so many with this key."""
+Teacher = Callable[[Key, int], Array]  # draws rows of the teacher's law, so many with this key
 
 
 class Layout(abc.ABC):
@@ -64,12 +169,9 @@ class Scaled(Rows):
 class Coordinates(Layout):
     """Independent coordinates, each with its own variance and factor on θ*; all of them 1 where nothing is given."""
 
-    variance: Array | Host | None = None
-    """s, (d,)."""
-    factor: Array | Host | None = None
-    """On θ*, (d,)."""
-    tested: Array | Host | None = None
-    """s of the fresh samples of a test, (d,)."""
+    variance: Array | Host | None = None  # s, (d,)
+    factor: Array | Host | None = None  # on θ*, (d,)
+    tested: Array | Host | None = None  # s of the fresh samples of a test, (d,)
     by_group: Array | Host | None = None
 
     def draw(self, key: Key, entries: Entries, theta_star: Array, teacher: Teacher) -> tuple[Rows, Rows]:
@@ -81,58 +183,3 @@ class Coordinates(Layout):
         variance, factor, tested = (jnp.asarray(part, theta_star.dtype) for part in parts)
         theta_star = factor[:, None] * theta_star
         return Scaled(entries, theta_star, variance), Scaled(entries, theta_star, tested)
-
-
-class Moments(NamedTuple):
-    """Of an activation σ at a standard normal g: κ_0 = E σ(g), κ_1 = E g σ(g), κ_*² = E σ² − κ_0² − κ_1²."""
-
-    mean: float
-    linear: float
-    rest: float
-
-
-@model
-class FeatureMap(Layout):
-    """d features σ(F u) of D inputs u."""
-
-    moments: Moments
-    activation: Callable[..., Any] = static()
-    inputs: int = static()
-    """D."""
-
-    def draw(self, key: Key, entries: Entries, theta_star: Array, teacher: Teacher) -> tuple[Rows, Rows]:
-        """Features by one F, of inputs that the teacher β (D, k) reads."""
-        features, reads = jax.random.split(jax.random.fold_in(key, 1))
-        F, beta = jax.random.normal(features, (self.inputs, len(theta_star))), teacher(reads, self.inputs)
-        rows = Features(entries, F, beta, self, self._best(F, beta))
-        return rows, rows
-
-    def _best(self, weights: Array, teacher: Array) -> Array:
-        """θ*, (d, k): the best linear predictor of r* from x under Gaussian equivalence (`docs/structured_data.md`)."""
-        inputs, dim = weights.shape
-        _, linear, rest = self.moments
-        covariance = linear**2 * weights.T @ weights / inputs + rest * jnp.eye(dim)
-        cross = jnp.sqrt(dim) * linear / inputs * weights.T @ teacher
-        values, vectors = jnp.linalg.eigh(covariance)
-        inverse = jnp.where(values > 1e-6 * values[-1], 1 / jnp.maximum(values, 1e-30), 0.0)
-        return vectors @ (inverse[:, None] * (vectors.T @ cross))
-
-
-@model
-class Features(Rows):
-    """x = (σ(F u/√D) − κ_0)/√d, u with independent entries, and r* = βᵀu/√D."""
-
-    entries: Entries
-    weights: Array
-    """Fᵀ, (D, d)."""
-    teacher: Array
-    """β, (D, k)."""
-    map: FeatureMap
-    theta_star: Array
-    variance: Array | None = None
-
-    def draw(self, key: Key, count: int) -> tuple[Array, Array]:
-        """Inputs, what is made of them, and what the teacher says of them."""
-        inputs, dim = self.weights.shape
-        u = self.entries.sample(key, (count, inputs)) / jnp.sqrt(inputs)
-        return (self.map.activation(u @ self.weights) - self.map.moments.mean) / jnp.sqrt(dim), u @ self.teacher

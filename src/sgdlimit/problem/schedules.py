@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._tree import function, leaf, model, static
-from .._types import Array, Host, Scalar
+from .._types import Array, Host, Scalar, Tree
 from ..errors import real, reject, traced
-from .bisection import bisected
 from .parameters import given, named
 
 
@@ -82,28 +81,18 @@ class Schedule(ScheduleLike):
         return self.fn(t, **given(self))
 
 
-LOOKS = 2**20
-"""Times at which a schedule is looked at before any work."""
-EARLY = 1e-12
-"""The first of them, as a share of the run: warm-ups may be short."""
-FACTOR = 1.6
-"""Between two knots a schedule changes by less than this factor."""
-FLOOR = 0.01
-"""Factors below this share of the mean count as zero."""
-RESOLVED = 0.01
-"""Steps resolve a schedule whose sums over them are the integrals of s and s² to this share."""
+LOOKS = 2**20  # times at which a schedule is looked at before any work
+EARLY = 1e-12  # the first of them, as a share of the run: warm-ups may be short
+FACTOR = 1.6  # between two knots a schedule changes by less than this factor
+FLOOR = 0.01  # factors below this share of the mean count as zero
+RESOLVED = 0.01  # steps resolve a schedule whose sums over them are the integrals of s and s² to this share
 JUMP = 0.01
 """A schedule jumps where it changes by more than this share of itself from one floating-point time to the next."""
-MOST_JUMPS = 1024
-"""Jumps that become edges of steps: the largest."""
-HALVINGS = 80
-"""Bisections from the distance of two looks to neighbouring floating-point numbers."""
-KEPT = 0.02
-"""Between the points of a thinned course a schedule changes by less than this share."""
-SMOOTH = 1e-3
-"""A cell of four steps resolves a schedule that their extrapolated sums follow to this share."""
-INSIDE = 1e-9
-"""Share of a step after its beginning at which it looks at schedules."""
+MOST_JUMPS = 1024  # jumps that become edges of steps: the largest
+HALVINGS = 80  # bisections from the distance of two looks to neighbouring floating-point numbers
+KEPT = 0.02  # between the points of a thinned course a schedule changes by less than this share
+SMOOTH = 1e-3  # a cell of four steps resolves a schedule that their extrapolated sums follow to this share
+INSIDE = 1e-9  # share of a step after its beginning at which it looks at schedules
 
 
 class Course(NamedTuple):
@@ -160,6 +149,24 @@ def _integral(t: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
     total = np.concatenate([[0.0], np.cumsum(np.diff(t) * (values[1:] + values[:-1]) / 2)])
     place = np.clip(np.searchsorted(t, at, side="right") - 1, 0, len(t) - 1)
     return total[place] + (at - t[place]) * (values[place] + np.interp(at, t, values)) / 2
+
+
+def bisected(
+    value: Callable[[Array], Tree], change: Callable[[Tree, Tree, Array], Array], low: Array, high: Array, halvings: int
+) -> tuple[Array, Array, Tree, Tree]:
+    """The ends of [low, high], halved so many times towards the half across which a function changes more, and what is
+    known there: its `value` at a point, of which `change` says how much it changes between two, over a width."""
+
+    def halve(_: int, ends: tuple[Array, Array, Tree, Tree]) -> tuple[Array, Array, Tree, Tree]:
+        low, high, left, right = ends
+        width = (high - low) / 2
+        middle = low + width
+        here = value(middle)
+        first = change(left, here, width) > change(here, right, width)
+        halves = (low, middle, left, here), (middle, high, here, right)
+        return jax.tree.map(lambda a, b: jnp.where(first, a, b), *halves)
+
+    return jax.lax.fori_loop(0, halvings, halve, (low, high, value(low), value(high)))
 
 
 @jax.jit

@@ -184,8 +184,7 @@ def fixed_point(
     if problem.bias or not problem.data.iid:
         given = "bias=True" if problem.bias else f"data={type(problem.data).__name__}"
         raise reject("problem", given, "the paper's iteration is for iid entries and no intercept; use sl.solve")
-    last = float(grid.resolve(t_max, times)[-1])
-    refuse_kinks(problem, last, "sl.references.fixed_point", ("loss", "penalty"))
+    refuse_kinks(problem, float(grid.resolve(t_max, times)[-1]), "sl.references.fixed_point", ("loss", "penalty"))
     given = Given(dt=dt, times=times, samples=samples, seed=seed, replicas=replicas, extrapolate=False, metrics=metrics)
     given["dtype"] = "float64"
     ask = asked(problem, algorithm, t_max, given, response=Regression(), name="sl.references.fixed_point")

@@ -19,7 +19,7 @@ from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, Interrupted, reject, whole
 from ..errors import precision as single_or_double
 from ..exact.stability import divergence_words, largest_stable
-from ..measure.curvature import stiff_words
+from ..measure.pace import stiff_words
 from ..problem import Problem
 from ..progress import Progress
 from ..results import Runs, Variable

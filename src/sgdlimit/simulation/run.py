@@ -13,16 +13,14 @@ from .._cache import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData, check_share, require
 from ..errors import real, reject, seed_number, whole
-from ..measure.curvature import COUNT, Curvature, curvature, start_samples
-from ..measure.pace import moving_of
+from ..measure.pace import COUNT, Curvature, curvature, moving_of, start_samples
 from ..own_data import Matrix, read_data, signs
 from ..problem import DataLaw, Labels, NoPenalty, Point, Problem, Square, VectorField
 from ..problem.data import tested, warn_of_rank
-from ..problem.entries import Entries
-from ..problem.entries import resolve as resolve_entries
 from ..problem.losses import LossLike
 from ..problem.penalties import PenaltyLike
 from ..problem.problem import check_start
+from ..problem.rows import Entries, resolve_entries
 from ..problem.schedules import resolving_step
 from ..results import Runs
 from ..results import metrics as own

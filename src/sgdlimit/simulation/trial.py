@@ -11,9 +11,8 @@ from .._linalg import root
 from .._tree import static, tree
 from ..algorithms.base import Data, FreshData, StoredData, dimension, draw_rows
 from ..problem import Problem, observables
-from ..problem.entries import Entries
-from ..problem.rows import Layout
-from ..problem.shift import moved, place
+from ..problem.mixture import moved, place
+from ..problem.rows import Entries, Layout
 from ..results.metrics import Named
 
 

@@ -1,22 +1,18 @@
 """Every check in one go, with its panels and its table."""
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..algorithms import SGD, SGF
 from ..problem import Linear, Logistic, Normal, Problem, Ridge, Sign, Square
-from .laws import SAMPLING, distances, universality
-from .scaling import Scaling
+from .laws import SAMPLING, Scaling, distances, universality
 from .steps import discretisation, strong_error
 
 TIMES = (1.0, 2.0)
-FLOW_STEP = 0.1
-"""Step of the SGF system, the same at finite size and in the limit."""
+FLOW_STEP = 0.1  # step of the SGF system, the same at finite size and in the limit
 SGD_STEP = 0.02
 TEMPERATURE = 0.5
-STRONG_TEMPERATURE = 2.0
-"""High, so that the noise, which alone is of order γ, rules over the drift, of order γ²."""
+STRONG_TEMPERATURE = 2.0  # high, so that the noise, which alone is of order γ, rules over the drift, of order γ²
 ENTRIES = ("gaussian", "rademacher", "sparse")
 
 
@@ -38,11 +34,7 @@ FULL = VerificationSize(
     gammas=(0.25, 0.125, 0.0625, 0.03125),
 )
 QUICK = VerificationSize(
-    dims=(64, 128, 256, 512),
-    trials=(12, 12, 12, 12),
-    strong_dims=(128,),
-    strong_steps=2048,
-    gammas=(0.25, 0.125),
+    dims=(64, 128, 256, 512), trials=(12, 12, 12, 12), strong_dims=(128,), strong_steps=2048, gammas=(0.25, 0.125)
 )
 
 
@@ -90,8 +82,8 @@ def verify(size: VerificationSize = FULL, seed: int = 0) -> Verification:
     of_sgd = distances(problem, sgd, dt=SGD_STEP, reference=False, **common)
     panels, findings = [], []
     for side, words in {"theta": "weights (θ at two times, θ*)", "r": "samples (r at two times, r*, z)"}.items():
-        curves = [_named(c, f"SGF, {c.label}") for c in of_flow[side] if c.label != SAMPLING]
-        curves += [_named(c, f"SGD, {c.label}") for c in of_sgd[side]]
+        curves = [replace(c, label=f"SGF, {c.label}") for c in of_flow[side] if c.label != SAMPLING]
+        curves += [replace(c, label=f"SGD, {c.label}") for c in of_sgd[side]]
         floor = [c for c in of_flow[side] if c.label == SAMPLING]
         panels.append(Panel(f"Joint law of {words}", "W₂ to the DMFT law", curves + floor))
         falls = "falls" if all(c.falls for c in curves) else "DOES NOT FALL"
@@ -107,10 +99,6 @@ def verify(size: VerificationSize = FULL, seed: int = 0) -> Verification:
     discrete = []
     for name, example in {"ridge": ridge(), "logistic": problem}.items():
         found = discretisation(example, TEMPERATURE, gammas=size.gammas, seed=seed)
-        discrete += [_named(c, f"{c.label}, {name}") for c in found]
+        discrete += [replace(c, label=f"{c.label}, {name}") for c in found]
     panels.append(Panel("Discrete against continuous DMFT", "difference", discrete))
     return Verification(panels, findings)
-
-
-def _named(curve: Scaling, label: str) -> Scaling:
-    return dataclasses.replace(curve, label=label)

@@ -9,30 +9,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._types import Key
 from ..algorithms import SGF
 from ..algorithms.base import drifts, forces, gather
 from ..errors import UnreliableWarning
 from ..exact import least_squares
 from ..exact.least_squares import covers
 from ..problem import Problem
-from ..problem.entries import GaussianEntries
+from ..problem.rows import GaussianEntries
 from ..results import Solution
 from ..simulation.trial import build
 from ..solver import solve
-from .laws import between_moments
-from .scaling import Scaling
+from .laws import Scaling, between_moments
 
 
 @partial(jax.jit, static_argnames=("dim", "samples", "steps", "strides"))
 def _strong(
-    problem: Problem,
-    tau: float,
-    t_max: float,
-    key: jax.Array,
-    dim: int,
-    samples: int,
-    steps: int,
-    strides: Sequence[int],
+    problem: Problem, tau: float, t_max: float, key: Key, dim: int, samples: int, steps: int, strides: Sequence[int]
 ) -> jax.Array:
     """sup_t |θ − θ_γ|²/d and sup_t |r − r_γ|²/n for every stride, on one Brownian path; t on the coarse grid."""
     data_key, path_key = jax.random.split(key)
