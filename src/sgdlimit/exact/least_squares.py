@@ -4,15 +4,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import grid
-from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
-from ..errors import InputError, flag, reject
+from ..errors import DOUBLE, InputError, elsewhere, flag, reject, words
 from ..measure.pace import pace_of
 from ..problem import Linear, Noise, Problem, Square
 from ..progress import Progress
-from ..results import Solution
-from ..results.provenance import provenance
+from ..results import Solution, provenance
 from . import volterra
 from .flow import Modes
 from .labels import labelled

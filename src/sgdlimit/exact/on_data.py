@@ -15,8 +15,7 @@ from ..own_data import Matrix, check_scale, read_data, signs
 from ..problem import Constant, NoPenalty, Ridge
 from ..problem.penalties import PenaltyLike
 from ..progress import Progress
-from ..results import Solution
-from ..results.provenance import provenance
+from ..results import Solution, provenance
 from . import volterra
 from .flow import shrink
 from .labels import labelled

@@ -5,8 +5,7 @@ from typing import TypedDict, Unpack
 
 from numpy.typing import ArrayLike
 
-from .._cache import keep_programs
-from .._vocabulary import check_words
+from .._machine import keep_programs
 from ..algorithms import Algorithm
 from ..control import stages
 from ..control.marches import Stage
@@ -15,7 +14,7 @@ from ..control.question import Averages, Given, asked
 from ..control.stages import Outcome
 from ..dmft.response import Response
 from ..dmft.tangents import Tangents
-from ..errors import reject
+from ..errors import check_words, reject
 from ..execute.crew import alone, precisely
 from ..problem import Problem
 from ..results import Solution

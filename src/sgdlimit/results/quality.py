@@ -138,14 +138,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %" if share < 10 else "more than 1000 %"
 
 
-def check_about(about: Mapping[str, Any]) -> None:
-    """Refuse the words of a result whose status or quality cannot be read; every `Result` is checked when made."""
-    status = about.get("status", Status.COMPLETE)
-    if status not in list(Status):
-        raise reject("status", repr(status), f"it must be one of {', '.join(Status)}")
-    Quality.from_words(about.get("quality") or ())
-
-
 class Curve(NamedTuple):
     """A variable along time as `judge` reads it; axes after time are units."""
 
