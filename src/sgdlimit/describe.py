@@ -171,10 +171,3 @@ def problem_from_words(words: dict[str, Any], find: Find = nowhere) -> "problem.
 def algorithm_from_words(words: Any, find: Find = nowhere) -> Any:
     """An algorithm from the table `[algorithm]` of a TOML file, or from a stored result."""
     return from_words("algorithm", words, "algorithm", find)
-
-
-def short(value: Any) -> str:
-    """A default value as the user would write it."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return f"{type(value).__name__}()"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

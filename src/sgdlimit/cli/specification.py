@@ -182,10 +182,13 @@ def _axis(name: str, values: object) -> object:
 
 
 def _parameter(field: dataclasses.Field[object]) -> str:
-    """A field as it stands in a signature."""
-    if field.default_factory is not dataclasses.MISSING:
-        return f"{field.name}={describe.short(field.default_factory())}"
-    return field.name if field.default is dataclasses.MISSING else f"{field.name}={describe.short(field.default)}"
+    """A field as it stands in a signature, its default as the user would write it."""
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if value is dataclasses.MISSING:
+        return field.name
+    if dataclasses.is_dataclass(value):
+        return f"{field.name}={type(value).__name__}()"
+    return f"{field.name}={value:.4g}" if isinstance(value, float) else f"{field.name}={value}"
 
 
 def list_models(name: str | None) -> str:

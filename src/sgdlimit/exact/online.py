@@ -25,7 +25,7 @@ from ..problem.shift import place
 from ..progress import Progress
 from ..results import Solution, provenance
 from ..results import metrics as own
-from ..results.statistics import Estimate, over_replicas
+from ..results.variables import Estimate, over_replicas
 from .labels import labelled
 from .moments import WeightMoments, march_moments, over
 from .particles import march_particles

@@ -37,7 +37,7 @@ from ..measure.averages import make_nodes, observe
 from ..problem import Problem, fields, observables
 from ..progress import Progress
 from ..results import Solution, provenance
-from ..results.statistics import Estimate, over_replicas
+from ..results.variables import Estimate, over_replicas
 from .marched import check_size
 
 CONVERGED = 1e-3  # relative change of C_θ at which it stops: below the Monte Carlo error of any sensible M

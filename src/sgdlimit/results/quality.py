@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ..errors import reject
-from .statistics import total_error
+from .variables import total_error
 
 
 @final

@@ -23,11 +23,15 @@ from ..describe import algorithm_from_words, problem_from_words, to_words
 from ..errors import InputError, MissingError, reject
 from ..problem import Problem
 from .quality import ERROR, Quality, Status, percent, scale, share
-from .statistics import total_error
-from .variables import SYSTEMATIC, Variable, meaning, neighbours, split
+from .variables import SYSTEMATIC, Variable, meaning, neighbours, split, total_error
 
 if TYPE_CHECKING:
     import xarray
+
+PARTS = ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init", "data", "bias")
+"""Of a problem that a summary tells."""
+USUAL = (None, False, {"name": "Iid"})
+"""What most problems share, and no summary tells."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -152,8 +156,9 @@ class Result(abc.ABC):
         """The summary: what each line is about, and what it says."""
         span = f" from {self.time[0]:g} to {self.time[-1]:g}" if len(self.time) else ""
         poor = ", ".join(f"{name} ({percent(found)})" for name, found in self.unreliable.items())
+        words = self.about.get("problem") or {}
         lines = [
-            ("problem", ", ".join(f"{key} {text}" for key, text in phrases(self.about.get("problem") or {}))),
+            ("problem", ", ".join(f"{key} {spoken(words[key])}" for key in PARTS if words.get(key) not in USUAL)),
             ("algorithm", spoken(self.about.get("algorithm"))),
             ("time", f"{len(self.time)} points{span}"),
             *((name, self._course(name)) for name in self.variables if not split(name)[1]),
@@ -272,13 +277,6 @@ def spoken(words: object) -> str:
     said = ((k, v) for k, v in words.items() if k != "name" and v is not None and v != {"name": "Constant"})
     inside = ", ".join(f"{k}={spoken(v)}" for k, v in said)
     return f"{words['name']}({inside})"
-
-
-def phrases(words: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Parts of a stored problem and what they are; those that most problems share are left out."""
-    usual = (None, False, {"name": "Iid"})
-    keys = ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init", "data", "bias")
-    return [(key, spoken(words[key])) for key in keys if words.get(key) not in usual]
 
 
 def provenance(

@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike
 
 from ..errors import MissingError, flag, instance, real, reject, whole
 from ..results.files import destination, replace, source
-from ..results.statistics import total_error
 from ..results.storage import intact, seal
-from ..results.variables import AXES, SYSTEMATIC, Variable, meaning, neighbours, split
+from ..results.variables import AXES, SYSTEMATIC, Variable, meaning, neighbours, split, total_error
 from .points import coordinate
 from .tasks import Outcome, Task
 
