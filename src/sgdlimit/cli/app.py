@@ -3,16 +3,13 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..errors import reject
 from .common import UNSURE, app, command, finish, interruptible, quiet, writable, write_picture
 from .start import INTERRUPTED, wrote
-
-if TYPE_CHECKING:
-    from ..plot.axes import Given
 
 Problem = Annotated[Path, typer.Argument(help="Problem file (TOML); `sgdlimit models --example` prints one.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write.")]
@@ -78,7 +75,7 @@ def _check(output: Path, force: bool, page: str = ".txt") -> None:
         writable(output.with_suffix(kind), force, (kind,))
 
 
-def _write(axes: "Given", text: str, output: Path, page: str = ".txt") -> None:
+def _write(axes: object, text: str, output: Path, page: str = ".txt") -> None:
     """Write the picture as PNG and PDF, and its numbers on a page beside them and on the screen."""
     import matplotlib
 

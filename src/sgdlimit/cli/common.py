@@ -21,7 +21,6 @@ from ..errors import InputError, Interrupted, reject
 from .start import INTERRUPTED, leave, outcome, wrote
 
 if TYPE_CHECKING:
-    from ..plot.axes import Given
     from ..results import Result
 
 T = TypeVar("T")
@@ -36,6 +35,8 @@ app = typer.Typer(
 
 UNSURE = 3
 """Exit status of a result that is not what was asked for: diverged, unreliable, out of time; it has been written."""
+STATUS = {"complete": 0, "interrupted": INTERRUPTED}
+"""Exit status by how the result ended; all others are UNSURE."""
 
 
 def _version(wanted: bool) -> None:
@@ -126,11 +127,6 @@ def quiet(compute: Callable[[], T]) -> T:
             return stop.result
 
 
-def exit_status(result: "Result") -> int:
-    """The exit status of a command that has written this result."""
-    return {"complete": 0, "interrupted": INTERRUPTED}.get(result.status, UNSURE)
-
-
 def finish(result: "Result", output: Path, force: bool) -> None:
     """Save and describe a result; if it is not what was asked for, say so and exit with a status that says so too.
 
@@ -146,9 +142,9 @@ def finish(result: "Result", output: Path, force: bool) -> None:
     said = wrote(output)
     typer.echo(repr(result))
     typer.echo(said)
-    if exit_status(result):
+    if status := STATUS.get(result.status, UNSURE):
         typer.echo(f"warning: {result.status}{f': {result.message}' * bool(result.message)}", err=True)
-        raise typer.Exit(exit_status(result))
+        raise typer.Exit(status)
 
 
 def _rescued(result: "Result", output: Path, error: InputError) -> InputError:
@@ -160,7 +156,7 @@ def _rescued(result: "Result", output: Path, error: InputError) -> InputError:
     return InputError(f"{error}; the result is in {saved}")
 
 
-def write_picture(axes: "Given", output: Path, dpi: int) -> None:
+def write_picture(axes: object, output: Path, dpi: int) -> None:
     """Write the picture that the axes belong to, whole or not at all."""
     import numpy as np
 
