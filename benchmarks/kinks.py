@@ -9,14 +9,15 @@ each curve over its largest value, in percent, with its error.
 
 import argparse
 import time
+from typing import Any
 
 import numpy as np
 
 import sgdlimit as sl
 
 NAMES = ("train_loss", "test_loss", "overlap", "norm")
-SHARED = {"sample_ratio": 1.5, "teacher": sl.Normal(1.0), "noise": sl.Normal(0.3)}
-RELU = {"readout": (1.0, -0.5, 0.5)}
+SHARED: dict[str, Any] = {"sample_ratio": 1.5, "teacher": sl.Normal(1.0), "noise": sl.Normal(0.3)}
+RELU: dict[str, Any] = {"readout": (1.0, -0.5, 0.5)}
 CASES = {
     "hinge": sl.Problem(loss=sl.Hinge(), labels=sl.Sign(), penalty=sl.Ridge(0.05), **SHARED),
     "absolute": sl.Problem(loss=sl.Absolute(), penalty=sl.Ridge(0.05), **SHARED),

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import sgdlimit as sl
-from sgdlimit._vocabulary import parameters_of
 from sgdlimit.cli import specification
 from sgdlimit.cli.app import app
+from sgdlimit.errors import parameters_of
 from sgdlimit.results import Variable
 
 PATH = f"import os, sys; sys.path.insert(0, {str(Path(sl.__file__).parent.parent)!r}); "
@@ -227,7 +227,7 @@ def test_interruption_in_a_callback_comes_again():
     code = """
 import gc, os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from sgdlimit.cli.interrupts import interruptible
+from sgdlimit.cli.common import interruptible
 from sgdlimit.cli.start import begin
 def callback(phase, info):
     gc.callbacks.clear()
@@ -272,7 +272,7 @@ def test_unusual_rooms(example, tmp_path, name):
 
 def test_no_home_at_all(monkeypatch):
     """A user whom the system does not know."""
-    from sgdlimit._cache import keep_programs
+    from sgdlimit._machine import keep_programs
 
     monkeypatch.setattr(Path, "expanduser", lambda path: (_ for _ in ()).throw(RuntimeError("no home")))
     for name in ("XDG_CACHE_HOME", "SGDLIMIT_CACHE"):

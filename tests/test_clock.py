@@ -7,7 +7,7 @@ import pytest
 from problems import square
 
 import sgdlimit as sl
-from sgdlimit.clock import reading
+from sgdlimit.plot.axes import reading
 
 DIM, TIMES = 40, (0.0, 0.5, 2.0)
 

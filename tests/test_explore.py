@@ -23,9 +23,9 @@ import sgdlimit as sl
 from sgdlimit import describe
 from sgdlimit.cli.specification import read, solve_specification
 from sgdlimit.explore import view as texts
+from sgdlimit.explore.app import Guard
 from sgdlimit.explore.fields import FIELDS, Choice, Number, described, spell
 from sgdlimit.explore.pool import Kind, Pool, Trouble
-from sgdlimit.explore.security import Guard
 from sgdlimit.explore.serve import local
 from sgdlimit.explore.view import View
 

@@ -22,8 +22,7 @@ import pytest
 import xarray
 
 import sgdlimit as sl
-from sgdlimit.results import Variable, files, storage
-from sgdlimit.results.provenance import provenance
+from sgdlimit.results import Variable, files, provenance, storage
 
 OLD = Path(__file__).parent / "data" / "before_checksums.nc"
 NOBODY = 65534

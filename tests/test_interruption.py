@@ -165,7 +165,7 @@ def test_the_command_line_writes_what_there_is(tmp_path):
 def test_a_second_interrupt_leaves_at_once(tmp_path):
     """No trial of the simulation is finished when the first comes, and the result is being written when the second."""
     call = ("simulate", "p.toml", "-o", "run.nc", "--dim", 200, "--trials", 3, "--t-max", 500)
-    done = command(tmp_path, *call, at="loop _advance 20, storage _netcdf 1")
+    done = command(tmp_path, *call, at="loop _advance 20, storage netcdf 1")
     assert done.stderr.strip() == "interrupted: nothing was written"
     assert [file.name for file in tmp_path.iterdir()] == ["p.toml"]
     done = command(tmp_path, *call, at="loop _advance 20")

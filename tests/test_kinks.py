@@ -17,7 +17,7 @@ from sgdlimit.control.checks import look
 from sgdlimit.dmft.integrator import Implicit
 from sgdlimit.measure.pace import curvature, start_samples
 from sgdlimit.problem.losses import ACTIVATIONS
-from sgdlimit.results.statistics import widening
+from sgdlimit.results.variables import widening
 
 WORDS = {"sample_ratio": 2.0, "teacher": sl.Normal(1.0), "noise": sl.Normal(0.5)}
 SIGNS = WORDS | {"labels": sl.Sign()}

@@ -13,7 +13,7 @@ import sgdlimit as sl
 from sgdlimit import _machine
 from sgdlimit.measure.averages import make_nodes, observe
 from sgdlimit.problem.problem import check_tails
-from sgdlimit.results.statistics import widening
+from sgdlimit.results.variables import widening
 
 REPLICAS = 8
 """The default of `online`."""

@@ -13,8 +13,20 @@ from scipy import stats
 
 import sgdlimit as sl
 from sgdlimit.results import Variable
-from sgdlimit.results.statistics import Estimate, over_replicas, total_error, variables, widening
-from sgdlimit.results.variables import AXES, BESIDE, TABLE, dims, meaning, ordered, reserved
+from sgdlimit.results.variables import (
+    AXES,
+    BESIDE,
+    TABLE,
+    Estimate,
+    dims,
+    meaning,
+    ordered,
+    over_replicas,
+    reserved,
+    total_error,
+    widening,
+)
+from sgdlimit.results.variables import estimated as variables
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ import typer
 import yaml
 
 import sgdlimit as sl
-from sgdlimit._vocabulary import parameters_of
 from sgdlimit.cli.app import app
 from sgdlimit.cli.specification import run_keys
 from sgdlimit.dmft import curves
+from sgdlimit.errors import parameters_of
 from sgdlimit.results.quality import Status
 from sgdlimit.results.variables import BESIDE, TABLE
 from sgdlimit.solver import solve_many

@@ -5,9 +5,8 @@ import pytest
 import xarray
 
 import sgdlimit as sl
-from sgdlimit.sweep.lines import critical_line
-from sgdlimit.sweep.reading import logarithmic, read
-from sgdlimit.sweep.stopping import best_time
+from sgdlimit.sweep.lines import best_time, critical_line
+from sgdlimit.sweep.result import logarithmic, read
 
 TIMES = np.linspace(0.0, 10.0, 41)
 

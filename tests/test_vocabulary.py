@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sgdlimit as sl
-from sgdlimit._vocabulary import parameters_of
+from sgdlimit.errors import parameters_of
 
 ALGORITHM = sl.SGF(0.3)
 WORDS = {

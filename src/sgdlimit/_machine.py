@@ -1,11 +1,15 @@
-"""What the machine has: memory and cores, as far as this process may take them."""
+"""What this process finds: memory and cores it may take, a folder of compiled programs, jax unless it was forked."""
 
+import contextlib
 import math
 import os
+import sys
 from functools import cache
 from pathlib import Path
 
 import jax
+
+from .errors import reject
 
 SHARE = 0.7
 """Part of the memory that a computation may take."""
@@ -22,9 +26,10 @@ def memory() -> float:
     device = jax.devices()[0]
     if device.platform != "cpu":
         return SHARE * ((device.memory_stats() or {}).get("bytes_limit") or math.inf)
-    known = [_bytes_in(Path(name)) for name in LIMITS]
-    if hasattr(os, "sysconf"):
-        known.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    known = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    for name in LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+            known.append(float(Path(name).read_text()))
     return SHARE * min(known)
 
 
@@ -52,8 +57,42 @@ def ran_out(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
 
 
-def _bytes_in(file: Path) -> float:
-    try:
-        return float(file.read_text())
-    except (OSError, ValueError):  # not there, or "max"
-        return math.inf
+@cache
+def keep_programs() -> None:
+    """Tell jax, once in a process, to keep compiled programs in the user's cache folder, so that no new process need
+    compile them again, unless the user has said where; silent where nothing can be written.
+
+    `SGDLIMIT_CACHE` names another folder, or is empty for none.
+    """
+    named = os.environ.get("SGDLIMIT_CACHE")
+    if jax.config.values.get("jax_compilation_cache_dir") is not None or named == "":
+        return
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
+        home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+        folder = Path(named) if named else Path(home) / "sgdlimit" / f"jax-{jax.__version__}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            jax.config.update("jax_compilation_cache_dir", str(folder))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+            jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+_orphaned = False
+
+
+def _mark() -> None:
+    """In a child just forked: whether the parent had jax running."""
+    global _orphaned
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    started = getattr(bridge, "backends_are_initialized", lambda: bridge is not None)
+    _orphaned = _orphaned or bool(started())
+
+
+os.register_at_fork(after_in_child=_mark)
+
+
+def refuse_orphans() -> None:
+    """Refuse to compute in a child forked after jax had started: its threads did not come along, and it would hang."""
+    if _orphaned:
+        why = "jax does not survive a fork; start workers with multiprocessing.get_context('spawn') or 'forkserver'"
+        raise reject("process", "a child forked after jax had started", why)

@@ -10,8 +10,7 @@ import numpy as np
 from .errors import instance, real, reject
 from .results import Result, Runs
 from .results.quality import percent, scale
-from .results.statistics import total_error
-from .results.variables import COMPARABLE, chosen, neighbours
+from .results.variables import COMPARABLE, chosen, neighbours, total_error
 from .significance import Sample, rotation_test
 
 ROUNDING = 1e-5

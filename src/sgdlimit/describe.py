@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from . import algorithms, problem
-from .errors import InputError, reject
+from .errors import reject
 from .problem.losses import ACTIVATIONS
 from .problem.rows import Entries
 from .problem.schedules import ScheduleLike
@@ -171,20 +171,3 @@ def problem_from_words(words: dict[str, Any], find: Find = nowhere) -> "problem.
 def algorithm_from_words(words: Any, find: Find = nowhere) -> Any:
     """An algorithm from the table `[algorithm]` of a TOML file, or from a stored result."""
     return from_words("algorithm", words, "algorithm", find)
-
-
-def rebuild(words: dict[str, Any] | None, make: Callable[[Any], Any]) -> Any:
-    """The object behind stored words; None where it held a function of the user's."""
-    if words is None:
-        return None
-    try:
-        return make(words)
-    except InputError:
-        return None
-
-
-def short(value: Any) -> str:
-    """A default value as the user would write it."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return f"{type(value).__name__}()"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -6,13 +6,13 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
-from ._cache import keep_programs
-from ._vocabulary import check_words, elsewhere, words
+from ._machine import keep_programs
 from .algorithms import Algorithm
 from .control import stages
 from .control.outcome import LEVEL, finished
 from .control.question import DEFAULT_TOLERANCE, Averages, Given, asked
 from .control.stages import Forecast
+from .errors import check_words, elsewhere, words
 from .execute.crew import Answers, Talk, alone, chosen, many, precisely
 from .execute.place import Shared
 from .problem import DataLaw, Problem

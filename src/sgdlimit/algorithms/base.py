@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._process import refuse_orphans
+from .._machine import refuse_orphans
 from .._types import Array, Key, Scalar, Tree
 from ..errors import instance, reject
 from ..problem import Constant, Problem, fields

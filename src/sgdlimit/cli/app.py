@@ -1,4 +1,4 @@
-"""`sgdlimit solve | simulate | sweep | compare | plot | models | explore`, and those of `experiments`."""
+"""The commands: the paper's experiments, and `solve | simulate | sweep | compare | plot | models | explore`."""
 
 import os
 import sys
@@ -7,25 +7,86 @@ from typing import Annotated
 
 import typer
 
-from ..errors import SweepWarning, reject
-from . import experiments  # noqa: F401  registers its commands
-from .common import (
-    UNSURE,
-    Checkpoint,
-    Force,
-    Output,
-    Problem,
-    Seed,
-    TMax,
-    app,
-    command,
-    finish,
-    quiet,
-    writable,
-    write_picture,
-)  # fmt: skip
-from .interrupts import interruptible
+from ..errors import reject
+from .common import UNSURE, app, command, finish, interruptible, quiet, writable, write_picture
 from .start import INTERRUPTED, wrote
+
+Problem = Annotated[Path, typer.Argument(help="Problem file (TOML); `sgdlimit models --example` prints one.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File to write.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
+TMax = Annotated[float | None, typer.Option(help="Last time t = ηk/d; overrides [run].t_max.")]
+Checkpoint = Annotated[Path | None, typer.Option(help="File to resume from and to keep up to date (dmft, simulate).")]
+Seed = Annotated[int | None, typer.Option(help="Random seed; overrides [run].seed.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A smaller version, for a first look.")]
+RandomSeed = Annotated[int, typer.Option("--seed", help="Random seed.")]
+PICTURE = (".png", ".pdf")
+
+
+@command("sgdlimit figure --output figure.png")
+def figure(
+    output: Output = Path("figure.png"), quick: Quick = False, seed: RandomSeed = 0, force: Force = False
+) -> None:
+    """Draw the paper's experiment: logistic regression, runs and laws, and the table of how they agree.
+
+    Writes the picture as PNG and PDF, and the table as TXT beside them.
+    """
+    _check(output, force)
+    from .. import figures, plot
+
+    result = figures.paper_figure(figures.QUICK if quick else figures.FULL, seed=seed)
+    _write(plot.paper_figure(result), result.table(), output)
+
+
+@command("sgdlimit verify --output verify.png")
+def verify(
+    output: Output = Path("verify.png"), quick: Quick = False, seed: RandomSeed = 0, force: Force = False
+) -> None:
+    """Put the theorems to the test: distances to the limit against d and against the time step, with fitted rates.
+
+    Writes the picture as PNG and PDF, and the table as TXT beside them.
+    """
+    _check(output, force)
+    from .. import plot, verification
+
+    result = verification.verify(verification.QUICK if quick else verification.FULL, seed=seed)
+    _write(plot.verification(result), result.table(), output)
+
+
+@command("sgdlimit frameworks --output frameworks.png")
+def frameworks(
+    output: Output = Path("frameworks.png"), quick: Quick = False, seed: RandomSeed = 0, force: Force = False
+) -> None:
+    """Ask every framework for the same runs: where does each hold, and where does it fail?
+
+    Online SGD, proportional batches, homogenised SGD, gradient flow, SGF and SGD. Writes the picture as PNG and PDF,
+    and the table as MD beside them.
+    """
+    _check(output, force, ".md")
+    from .. import frameworks, plot
+
+    result = frameworks.table(frameworks.QUICK if quick else frameworks.FULL, seed=seed)
+    _write(plot.frameworks(result), result.page(), output, ".md")
+
+
+def _check(output: Path, force: bool, page: str = ".txt") -> None:
+    """Refuse, before any work, a picture whose PNG, PDF or page of numbers cannot be written."""
+    writable(output, force, PICTURE)
+    for kind in (*PICTURE, page):
+        writable(output.with_suffix(kind), force, (kind,))
+
+
+def _write(axes: object, text: str, output: Path, page: str = ".txt") -> None:
+    """Write the picture as PNG and PDF, and its numbers on a page beside them and on the screen."""
+    import matplotlib
+
+    from ..results.files import destination, replace
+
+    with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
+        for kind in PICTURE:
+            write_picture(axes, output.with_suffix(kind), dpi=300)
+    replace(destination("--output", output.with_suffix(page), overwrite=True), f"{text}\n".encode(), "--output")
+    said = wrote(*(output.with_suffix(kind) for kind in (*PICTURE, page)))
+    typer.echo(f"{text}\n{said}")
 
 
 @command("sgdlimit solve ridge.toml --output theory.nc")
@@ -101,7 +162,7 @@ def sweep(
     arguments = sweep_arguments(specification)
     arguments["store"] = store = output.with_suffix(".store") if store is None else store
     arguments["executor"] = workers if scheduler is None else scheduler
-    found = quiet(lambda: run(specification.problem, specification.algorithm, **arguments), SweepWarning)
+    found = quiet(lambda: run(specification.problem, specification.algorithm, **arguments))
     found.save(output, overwrite=force)
     said = wrote(output)
     typer.echo(repr(found))

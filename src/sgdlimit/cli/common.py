@@ -1,24 +1,26 @@
-"""What every command shares: the application, guarded errors, checks of output files."""
+"""What every command shares: the application, guarded errors, Ctrl-C, checks of output files."""
 
+import contextlib
 import errno
 import functools
 import io
 import os
+import signal
+import sys
 import tempfile
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from .._version import __version__
-from ..errors import DivergenceWarning, InputError, Interrupted, ToleranceWarning, UnreliableWarning, reject
-from .interrupts import interruptible
-from .start import INTERRUPTED, outcome, wrote
+from ..errors import InputError, Interrupted, reject
+from .start import INTERRUPTED, leave, outcome, wrote
 
 if TYPE_CHECKING:
-    from ..plot.panels import Given
     from ..results import Result
 
 T = TypeVar("T")
@@ -31,15 +33,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-Problem = Annotated[Path, typer.Argument(help="Problem file (TOML); `sgdlimit models --example` prints one.")]
-Output = Annotated[Path, typer.Option("--output", "-o", help="File to write.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
-TMax = Annotated[float | None, typer.Option(help="Last time t = ηk/d; overrides [run].t_max.")]
-Checkpoint = Annotated[Path | None, typer.Option(help="File to resume from and to keep up to date (dmft, simulate).")]
-Seed = Annotated[int | None, typer.Option(help="Random seed; overrides [run].seed.")]
-
 UNSURE = 3
 """Exit status of a result that is not what was asked for: diverged, unreliable, out of time; it has been written."""
+STATUS = {"complete": 0, "interrupted": INTERRUPTED}
+"""Exit status by how the result ended; all others are UNSURE."""
 
 
 def _version(wanted: bool) -> None:
@@ -92,23 +89,42 @@ def writable(path: Path, force: bool, kinds: tuple[str, ...]) -> None:
     destination("--output", path, force, "say --force to replace it")
 
 
-def quiet(compute: Callable[[], T], *further: type[Warning]) -> T:
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Here Ctrl-C is a KeyboardInterrupt; elsewhere the command leaves at once."""
+    if signal.getsignal(signal.SIGINT) is not leave:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = _again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = sys.__unraisablehook__
+        signal.signal(signal.SIGINT, leave)
+
+
+def _again(lost: "sys.UnraisableHookArgs") -> None:
+    """A KeyboardInterrupt that fell into a callback of the garbage collector, where jax has one, comes once more."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    main = threading.main_thread().ident
+    later = threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGINT])  # to wake it, should it sleep
+    later.daemon = True
+    later.start()
+
+
+def quiet(compute: Callable[[], T]) -> T:
     """Run, turning warnings about the result into nothing: it says how it ended, and so do we.
 
     After Ctrl-C the best result so far, where there is one.
     """
-    with interruptible(), warnings.catch_warnings():
-        for kind in (DivergenceWarning, ToleranceWarning, UnreliableWarning, *further):
-            warnings.simplefilter("ignore", kind)
+    with interruptible(), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         try:
             return compute()
         except Interrupted as stop:
             return stop.result
-
-
-def exit_status(result: "Result") -> int:
-    """The exit status of a command that has written this result."""
-    return {"complete": 0, "interrupted": INTERRUPTED}.get(result.status, UNSURE)
 
 
 def finish(result: "Result", output: Path, force: bool) -> None:
@@ -126,9 +142,9 @@ def finish(result: "Result", output: Path, force: bool) -> None:
     said = wrote(output)
     typer.echo(repr(result))
     typer.echo(said)
-    if exit_status(result):
+    if status := STATUS.get(result.status, UNSURE):
         typer.echo(f"warning: {result.status}{f': {result.message}' * bool(result.message)}", err=True)
-        raise typer.Exit(exit_status(result))
+        raise typer.Exit(status)
 
 
 def _rescued(result: "Result", output: Path, error: InputError) -> InputError:
@@ -140,7 +156,7 @@ def _rescued(result: "Result", output: Path, error: InputError) -> InputError:
     return InputError(f"{error}; the result is in {saved}")
 
 
-def write_picture(axes: "Given", output: Path, dpi: int) -> None:
+def write_picture(axes: object, output: Path, dpi: int) -> None:
     """Write the picture that the axes belong to, whole or not at all."""
     import numpy as np
 

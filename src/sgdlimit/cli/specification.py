@@ -12,44 +12,16 @@ from typing import Any
 import numpy as np
 
 from .. import describe
-from .._vocabulary import parameters_of
 from ..algorithms import Algorithm
-from ..errors import flag, real, reject, whole
+from ..errors import flag, parameters_of, real, reject, whole
 from ..exact.least_squares import covers
 from ..problem import Problem
 from ..results import Runs, Solution
-from ..results.checks import oddities
 from ..results.files import source
+from ..results.storage import oddities
 
-EXAMPLE = """\
-# A problem for `sgdlimit solve`, `sgdlimit simulate`. `sgdlimit models` lists what can stand where.
-[problem]
-loss = "Square"                                   # a name, a table, or "file.py:function"
-labels = "Linear"
-penalty = { name = "Ridge", strength = 0.1 }
-sample_ratio = 2.0                                # δ = n/d; inf: infinite data
-teacher = { name = "Normal", scale = 1.0 }
-noise = { name = "Normal", scale = 0.3 }
-init = { name = "Point", value = 0.0 }
-
-[algorithm]
-name = "SGD"
-temperature = 0.4                                 # τ = η/B
-batch_size = 5
-
-[run]
-t_max = 8.0
-dim = 1000
-trials = 10
-seed = 0
-
-[sweep]                                           # for `sgdlimit sweep`
-kind = "least_squares"                            # solve, least_squares, online or simulate
-
-[sweep.over]
-sample_ratio = [0.5, 1.0, 2.0, 4.0]
-temperature = { from = 0.1, to = 1.0, count = 4, log = true }
-"""
+EXAMPLE = (Path(__file__).parent / "example.toml").read_text(encoding="utf-8")
+"""A file to start from."""
 
 TABLES = ("problem", "algorithm", "run", "sweep")
 
@@ -210,10 +182,13 @@ def _axis(name: str, values: object) -> object:
 
 
 def _parameter(field: dataclasses.Field[object]) -> str:
-    """A field as it stands in a signature."""
-    if field.default_factory is not dataclasses.MISSING:
-        return f"{field.name}={describe.short(field.default_factory())}"
-    return field.name if field.default is dataclasses.MISSING else f"{field.name}={describe.short(field.default)}"
+    """A field as it stands in a signature, its default as the user would write it."""
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if value is dataclasses.MISSING:
+        return field.name
+    if dataclasses.is_dataclass(value):
+        return f"{field.name}={type(value).__name__}()"
+    return f"{field.name}={value:.4g}" if isinstance(value, float) else f"{field.name}={value}"
 
 
 def list_models(name: str | None) -> str:

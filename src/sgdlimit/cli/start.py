@@ -22,7 +22,16 @@ def begin() -> None:
     """Answer Ctrl-C by leaving at once (unless the shell said to ignore it), and make sure that there are streams."""
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, leave)
-    _streams()
+    # open what is closed, lest an output file take its number; and print every letter, if need be by its code
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+        elif number and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def outcome() -> str:
@@ -42,16 +51,3 @@ def leave(*_: object) -> "NoReturn":
         os.write(2, f"interrupted: {outcome()}\n".encode(errors="backslashreplace"))
     finally:
         os._exit(INTERRUPTED)
-
-
-def _streams() -> None:
-    """Open what is closed, lest an output file take its number; and print every letter, if need be by its code."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(number, True)
-    os.close(number)
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
-        elif number and isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")

@@ -15,7 +15,8 @@ from ..dmft.work import Records, Work, mean
 from ..estimate import extrapolation, kernels
 from ..estimate.marched import Large, Marched
 from ..execute.crew import Talk, Wanted
-from ..results import metrics, statistics
+from ..results import metrics
+from ..results.variables import beyond_noise, over_replicas
 from .question import Question
 from .sources import HELPS, JUDGED, MEMORY
 
@@ -269,7 +270,7 @@ def _distance(shifted: list[Records], records: list[Records]) -> dict[str, np.nd
             here = [
                 a[name][:, :count].astype(np.float64) - b[name][:, :count] for a, b in zip(again, usual, strict=False)
             ]
-            gap = statistics.beyond_noise(np.mean(here, axis=0))
+            gap = beyond_noise(np.mean(here, axis=0))
             out[name] = SAFETY * np.maximum.accumulate(gap, axis=0)
     return out
 
@@ -278,7 +279,7 @@ def _noise(found: Marched | None) -> float:
     """The largest standard error of the curves that are judged, relative to them, over all grids."""
     records = [] if found is None else found.records
     parts = [part.values[name] for part in records for name in JUDGED if name in part.values]
-    both = [statistics.over_replicas(values.astype(np.float64)) for values in parts if values.size]
+    both = [over_replicas(values.astype(np.float64)) for values in parts if values.size]
     return max((float(np.max(error) / np.max(np.abs(mean), initial=1e-30)) for mean, error in both), default=0.0)
 
 

@@ -11,8 +11,7 @@ from ..estimate.marched import Marched
 from ..exact.stability import divergence_words, largest_stable
 from ..measure.pace import stiff_words
 from ..problem import Law
-from ..results import Solution
-from ..results.provenance import provenance
+from ..results import Solution, provenance
 from ..results.quality import ERROR, Check, Curve, Quality, judge
 from .question import Question
 from .sources import FiniteSamples, Memory, TimeStep

@@ -13,7 +13,7 @@ import numpy as np
 from ..estimate import curves, errors
 from ..estimate.errors import Curve
 from ..estimate.marched import Marched
-from ..results import statistics
+from ..results.variables import over_replicas
 
 LARGEST = 2**14
 """Samples of one march on the coarsest grid alone, at most."""
@@ -184,7 +184,7 @@ class Memory:
         for name in JUDGED:
             if name != "train_error" and name in found.projection and found.projection[name].size:  # errors jump
                 gap = found.projection[name]
-                value, error = statistics.over_replicas(found.records[-1].values[name][:, : len(gap)])
+                value, error = over_replicas(found.records[-1].values[name][:, : len(gap)])
                 allowed = np.maximum(noise * error, self.share * goal * np.max(np.abs(value), initial=1e-30))
                 most = max(most, float(np.max(gap / allowed)))
         return most

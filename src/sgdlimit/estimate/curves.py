@@ -8,10 +8,9 @@ import numpy as np
 
 from ..dmft.work import Records
 from ..problem import Problem
-from ..results import Variable, metrics, statistics
+from ..results import metrics
 from ..results.metrics import INTERNAL
-from ..results.statistics import Estimate
-from ..results.variables import TWO_TIME, dims, ordered
+from ..results.variables import TWO_TIME, Estimate, Variable, dims, estimated, ordered, total_error
 from . import extrapolation, fresh, kernels
 from .errors import Curve
 from .extrapolation import Limit
@@ -112,12 +111,12 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
         scale = scales.get(name) or float(np.max(np.abs(curve.value), initial=1e-30))
         by_source = {source: source.error(curve) for source in sources}
         beside: dict[str, Any] = {source.beside: error for source, error in by_source.items()}
-        variables |= statistics.variables(
+        variables |= estimated(
             name, dims(name), Estimate(curve.value, **beside, replicas=None if curve.two_time else curve.copies)
         )
         if not curve.two_time and curve.value.size:
             known = {source: error for source, error in by_source.items() if error is not None}
-            total = statistics.total_error(*(error / scale for error in known.values()))
+            total = total_error(*(error / scale for error in known.values()))
             errors[name] = Split(
                 {source.name: float(np.max(error / scale)) for source, error in known.items()},
                 {source.name: float(np.max(source.asks(curve, error) / scale)) for source, error in known.items()},

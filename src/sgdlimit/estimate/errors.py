@@ -6,8 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from ..problem.observables import error_kind
-from ..results import statistics
-from ..results.variables import TWO_TIME
+from ..results.variables import TWO_TIME, over_replicas
 from . import extrapolation
 from .extrapolation import Limit
 from .marched import Marched
@@ -44,7 +43,7 @@ class Curve:
 
     @cached_property
     def _mean(self) -> tuple[np.ndarray, np.ndarray]:
-        return statistics.over_replicas(self.copies)
+        return over_replicas(self.copies)
 
     @property
     def value(self) -> np.ndarray:
@@ -73,7 +72,7 @@ def step(curve: Curve) -> np.ndarray:
 def step_beyond_noise(curve: Curve, error: np.ndarray) -> np.ndarray:
     """Return what of the steps' error stands out from the noise of the corrections, which more samples take away."""
     lower = curve.limit.lower if curve.extrapolate else curve.limit.plain
-    _, noise = statistics.over_replicas(curve.limit.best - lower)
+    _, noise = over_replicas(curve.limit.best - lower)
     unit = np.max(error, initial=1e-30)  # squares of what diverges would overflow
     return unit * np.sqrt(np.maximum((error / unit) ** 2 - (2 * noise / unit) ** 2, 0.0))
 
@@ -109,7 +108,7 @@ def projection(curve: Curve) -> np.ndarray | None:
         return at(found.projection[name])
     relative = np.zeros(len(time))
     for part in ("norm", "overlap"):
-        mean, error = statistics.over_replicas(found.records[-1].values[part])
+        mean, error = over_replicas(found.records[-1].values[part])
         size = np.max(np.abs(mean), initial=0.0)
         if size > NOISE * np.max(error, initial=0.0):  # an overlap that vanishes moves nothing
             gap = found.projection[part].reshape(len(found.projection[part]), -1).max(axis=1, initial=0.0)

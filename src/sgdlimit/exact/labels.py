@@ -4,9 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..results import Variable, statistics
-from ..results.statistics import Estimate
-from ..results.variables import AXES, dims, ordered
+from ..results.variables import AXES, Estimate, Variable, dims, estimated, ordered
 
 Labelled = tuple[dict[str, Variable], dict[str, np.ndarray]]
 
@@ -18,7 +16,7 @@ def labelled(found: Mapping[str, np.ndarray | Estimate], t: np.ndarray) -> Label
     for name in ordered(found):
         axes, here = dims(name), found[name]
         if isinstance(here, Estimate):
-            variables |= statistics.variables(name, axes, here)
+            variables |= estimated(name, axes, here)
         else:
             cut = tuple(slice(len(t) if axis in ("time", "earlier") else None) for axis in axes)
             variables[name] = Variable(axes, here[cut])

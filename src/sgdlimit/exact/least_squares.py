@@ -8,17 +8,15 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from .. import grid
-from .._vocabulary import DOUBLE, elsewhere, words
 from ..algorithms import SGD, SGF, Algorithm, GradientFlow
 from ..algorithms.base import check_share, require
-from ..errors import DivergenceWarning, InputError, flag, instance, real, reject
+from ..errors import DOUBLE, DivergenceWarning, InputError, elsewhere, flag, instance, real, reject, words
 from ..measure.pace import pace_of
 from ..own_data import Matrix, check_scale, read_data, signs
 from ..problem import Constant, Linear, Noise, NoPenalty, Problem, Ridge, Square
 from ..problem.penalties import PenaltyLike
 from ..progress import Progress
-from ..results import Solution
-from ..results.provenance import provenance
+from ..results import Solution, provenance
 from . import volterra
 from .flow import Modes, shrink
 from .labels import labelled

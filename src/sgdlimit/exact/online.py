@@ -13,22 +13,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import grid
-from .._cache import keep_programs
-from .._machine import lack
-from .._vocabulary import DOUBLE, elsewhere, words
+from .._machine import keep_programs, lack
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
-from ..errors import DivergenceWarning, UnreliableWarning, real, reject, seed_number, whole
+from ..errors import DOUBLE, DivergenceWarning, UnreliableWarning, elsewhere, real, reject, seed_number, whole, words
 from ..measure.averages import Nodes, make_nodes, observe
 from ..measure.pace import heat_of, knots_of, moving_of
 from ..problem import Problem, fields, observables
 from ..problem.mixture import place
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
 from ..progress import Progress
-from ..results import Solution
+from ..results import Solution, provenance
 from ..results import metrics as own
-from ..results.provenance import provenance
-from ..results.statistics import Estimate, over_replicas
+from ..results.variables import Estimate, over_replicas
 from .infinite import WeightMoments, march_moments, march_particles, over
 from .labels import labelled
 from .stability import BOUND, ending, largest_stable

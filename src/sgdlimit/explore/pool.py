@@ -20,10 +20,8 @@ from typing import NamedTuple
 
 from ..errors import InputError
 
-MOST_OPEN = 64
-"""Computations that wait or run."""
-MOST_KEPT = 64
-"""Computations that are done and remembered."""
+MOST = 64
+"""Computations that wait or run, and as many that are done and remembered."""
 
 
 class Kind(NamedTuple):
@@ -45,26 +43,15 @@ KINDS = {
 }
 
 
-class Order(NamedTuple):
-    """Work to do: `kind` is one of the module's `KINDS`, functions of a query and of `tell`."""
-
-    number: int
-    kind: str
-    query: str
-
-
-class Answer(NamedTuple):
-    """To an order: a part, a file, or how it ended ('done', 'refused', 'failed', 'stopped'), which is the last one."""
-
-    word: str
-    name: str = ""
-    content: bytes = b""
+Answer = tuple[str, str, bytes]
+"""To an order: 'part' or 'file', or at last how it ended ('done', 'refused', 'failed', 'stopped'); name, content."""
 
 
 def main(pipe: Connection, stopped: c_long, module: str) -> None:
     """Serve orders, as a process that computes, until the pipe closes.
 
-    SIGTERM ends the order whose number is in `stopped`, shared memory.
+    An order is a number, one of the module's `KINDS`, functions of a query and of `tell`, and the query. SIGTERM ends
+    the one whose number is in `stopped`, shared memory.
     """
     current = -1
     telling = threading.Lock()
@@ -79,7 +66,7 @@ def main(pipe: Connection, stopped: c_long, module: str) -> None:
 
     def tell(content: bytes, name: str = "") -> None:
         with telling:
-            pipe.send(Answer("file" if name else "part", name, content))
+            pipe.send(("file" if name else "part", name, content))
         go_on()
 
     signal.signal(signal.SIGTERM, interrupted)
@@ -87,13 +74,13 @@ def main(pipe: Connection, stopped: c_long, module: str) -> None:
     functions: dict[str, Callable[..., None]] = importlib.import_module(module).KINDS
     with contextlib.suppress(EOFError, OSError):  # without a server there is nothing to live for
         while True:
-            order: Order = pipe.recv()
+            number, kind, query = pipe.recv()
             word, why = "done", ""
             try:
-                current = order.number
+                current = number
                 try:
                     go_on()  # it may have been stopped before it began
-                    functions[order.kind](order.query, tell)
+                    functions[kind](query, tell)
                 finally:
                     current = -1
             except InputError as error:
@@ -103,7 +90,7 @@ def main(pipe: Connection, stopped: c_long, module: str) -> None:
             except Exception as error:
                 text = " ".join(str(error).split())[:300]
                 word, why = "failed", f"the computation failed: {type(error).__name__}: {text}"
-            pipe.send(Answer(word, content=why.encode()))
+            pipe.send((word, "", why.encode()))
 
 
 class Trouble(Exception):
@@ -117,8 +104,8 @@ class Trouble(Exception):
 class Computation:
     """One piece of work, with all that it has said so far."""
 
-    def __init__(self, order: Order) -> None:
-        self.order = order
+    def __init__(self, number: int, kind: str, query: str) -> None:
+        self.number, self.kind, self.query = number, kind, query
         self.followers = 0
         self.parts: list[bytes] = []
         self.files: dict[str, bytes] = {}
@@ -170,7 +157,7 @@ class _Worker:
     def stop(self) -> None:
         """Tell the process to end what it does; it answers that it has."""
         if self.current is not None and self._process is not None:
-            self._stopped.value = self.current.order.number
+            self._stopped.value = self.current.number
             self._process.terminate()
 
     async def _answer(self) -> Answer:
@@ -188,7 +175,7 @@ class _Worker:
         self.current = work
         try:
             self.start()
-            self._pipe.send(work.order)
+            self._pipe.send((work.number, work.kind, work.query))
             async with asyncio.timeout(seconds):
                 while not work.ended:
                     work.hear(*await self._answer())
@@ -206,7 +193,7 @@ class Pool:
     """Processes and what they have to do. Lives in one event loop."""
 
     def __init__(
-        self, module: str = "sgdlimit.explore.work", kinds: Mapping[str, Kind] = KINDS, most_open: int = MOST_OPEN
+        self, module: str = "sgdlimit.explore.work", kinds: Mapping[str, Kind] = KINDS, most_open: int = MOST
     ) -> None:
         self._kinds, self._most_open = kinds, most_open
         self._workers = {kind.process: _Worker(module) for kind in kinds.values()}
@@ -226,10 +213,10 @@ class Pool:
         if work is None:
             if sum(not other.ended for other in self._works.values()) >= self._most_open:
                 raise Trouble("full", "too many requests are waiting; try again in a few seconds")
-            work = Computation(Order(next(self._numbers), kind, query))
+            work = Computation(next(self._numbers), kind, query)
             self._workers[self._kinds[kind].process].queue.put_nowait(work)
         self._works[kind, query] = work
-        for key in [key for key, other in self._works.items() if other.ended][:-MOST_KEPT]:
+        for key in [key for key, other in self._works.items() if other.ended][:-MOST]:
             del self._works[key]
         return work
 
@@ -254,7 +241,7 @@ class Pool:
 
     def _leave(self, work: Computation) -> None:
         """Nobody waits for it: whoever asks for the same from now on needs another one."""
-        kind = self._kinds[work.order.kind]
+        kind = self._kinds[work.kind]
         worker = self._workers[kind.process]
         if work is not worker.current:
             work.hear("stopped", "", b"")
@@ -265,15 +252,15 @@ class Pool:
         self._forget(work)
 
     def _forget(self, work: Computation) -> None:
-        if self._works.get(work.order[1:]) is work:
-            del self._works[work.order[1:]]
+        if self._works.get((work.kind, work.query)) is work:
+            del self._works[work.kind, work.query]
 
     async def _serve(self, worker: _Worker) -> None:
         """One computation after the other, but those that were left before they began."""
         while True:
             work = await worker.queue.get()
             if not work.ended:
-                await worker.run(work, self._kinds[work.order.kind].seconds)
+                await worker.run(work, self._kinds[work.kind].seconds)
             if work.ended is not True:
                 self._forget(work)
 

@@ -59,9 +59,15 @@ class View:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> "View":
-        """From checked values of some fields."""
+        """From checked values of some fields; refused is what does not go together."""
         full = {name: f.default for name, f in FIELDS.items()} | dict(values)
-        _check(full)
+        if full["loss"] in BINARY and full["labels"] not in SIGNS:
+            why = f"the {full['loss']} loss reads labels ±1; take {', '.join(SIGNS)}, or another loss"
+            raise reject("labels", full["labels"], why)
+        if full["data"] == "mixture" and full["labels"] != "classes":
+            raise reject("labels", full["labels"], "two Gaussian classes are labelled by their class; take classes")
+        if full["labels"] == "classes" and full["data"] != "mixture":
+            raise reject("data", full["data"], "labels by class need classes; take mixture")
         return View({name: full[name] if matters(name, full) else f.default for name, f in FIELDS.items()})
 
     def __getitem__(self, name: str) -> Any:
@@ -164,20 +170,11 @@ def matters(name: str, values: Mapping[str, Any]) -> bool:
     return all(values[other] in allowed for other, allowed in FIELDS[name].when.items())
 
 
-def _check(values: Mapping[str, Any]) -> None:
-    """Refuse what does not go together."""
-    if values["loss"] in BINARY and values["labels"] not in SIGNS:
-        why = f"the {values['loss']} loss reads labels ±1; take {', '.join(SIGNS)}, or another loss"
-        raise reject("labels", values["labels"], why)
-    if values["data"] == "mixture" and values["labels"] != "classes":
-        raise reject("labels", values["labels"], "two Gaussian classes are labelled by their class; take classes")
-    if values["labels"] == "classes" and values["data"] != "mixture":
-        raise reject("data", values["data"], "labels by class need classes; take mixture")
-
-
 def python(view: View) -> str:
     """A script: the same curves, kernels and runs to the last bit, and the picture."""
     problem = "".join(f"    {name}={_call(value)},\n" for name, value in view.problem.items())
+    scales = {f"log_{axis}": True for axis in ("time", "value") if view[f"{axis}_axis"] == "log"}
+    drawing = {"variables": list(view["curves"])} | scales
     lines = [
         "import sgdlimit as sl",
         "",
@@ -189,7 +186,7 @@ def python(view: View) -> str:
         "",
         "print(theory)",
         "print(sl.compare(runs, theory))",
-        f"sl.plot.learning_curves(runs, theory, {_arguments(_drawing(view))})",
+        f"sl.plot.learning_curves(runs, theory, {_arguments(drawing)})",
         f'kernels.dataset["{view["kernel"]}"][:, :, 0, 0].plot(x="earlier")',
     ]
     return "\n".join(lines) + "\n"
@@ -202,11 +199,6 @@ def toml(view: View) -> str:
     for name, words in {"problem": view.problem, "algorithm": view.algorithm, "run": run}.items():
         lines += [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in words.items()), ""]
     return "\n".join(lines)
-
-
-def _drawing(view: View) -> Words:
-    scales = {f"log_{axis}": view[f"{axis}_axis"] == "log" for axis in ("time", "value")}
-    return {"variables": list(view["curves"])} | {name: True for name, wanted in scales.items() if wanted}
 
 
 def _call(value: Any) -> str:

@@ -3,22 +3,19 @@
 Every kind of work is a function of a view and of `tell`, which takes words for the page and files to download.
 """
 
-import contextlib
 import json
 import math
-import tempfile
 import time as clock
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..describe import algorithm_from_words, problem_from_words
-from ..errors import DivergenceWarning, ToleranceWarning, UnreliableWarning
-from ..results import Result, Runs, Solution
+from ..results import Result, Solution
 from ..results.quality import ERROR
+from ..results.storage import netcdf
 from ..results.variables import TABLE
 from ..simulation import simulate
 from ..solver import solve
@@ -53,8 +50,11 @@ def refined(query: str, tell: Tell) -> None:
     view = View.read(query)
     solution = _solved(view, max_seconds=REFINING, **view.theory_options)
     tell(_json(_theory(solution)))
-    tell(_netcdf(solution), "theory.nc")
-    tell(_theory_table(solution), "theory.csv")
+    tell(netcdf(solution), "theory.nc")
+    columns = {"time": solution.time}
+    for name, (value, error) in _curves(solution).items():
+        columns |= {name: value, f"{name} error": error}
+    tell(_csv(columns, solution), "theory.csv")
 
 
 def kernels(query: str, tell: Tell) -> None:
@@ -97,8 +97,10 @@ def runs(query: str, tell: Tell) -> None:
     if "theta" in found:
         laws = [_density(found["theta"][:, -1, :, 0].ravel()) | {"time": float(found["snapshot"][-1])}]
     tell(_json({"weights": laws, **_ended(found)}))
-    tell(_netcdf(found), "runs.nc")
-    tell(_runs_table(found), "runs.csv")
+    tell(netcdf(found), "runs.nc")
+    columns = {"trial": np.repeat(np.arange(found.trials), len(found.time)), "time": np.tile(found.time, found.trials)}
+    columns |= {n: v.ravel() for n, v in _entries({name: found[name] for name in found.curves}, 2).items()}
+    tell(_csv(columns, found), "runs.csv")
 
 
 KINDS = {"curves": curves, "refined": refined, "kernels": kernels, "runs": runs}
@@ -110,13 +112,9 @@ def _solved(view: View, **options: Any) -> Solution:
         return solve(problem_from_words(view.problem), algorithm_from_words(view.algorithm), progress=False, **options)
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> warnings.catch_warnings:
     """No warnings: the result says how it ended, and the page shows that."""
-    with warnings.catch_warnings():
-        for kind in (DivergenceWarning, ToleranceWarning, UnreliableWarning):
-            warnings.simplefilter("ignore", kind)
-        yield
+    return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
 
 
 def _ended(result: Result) -> Words:
@@ -181,26 +179,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value
-
-
-def _netcdf(result: Result) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="sgdlimit-") as folder:
-        return result.save(Path(folder) / "result.nc").read_bytes()
-
-
-def _theory_table(solution: Solution) -> bytes:
-    """Time, and every curve with its total error."""
-    columns = {"time": solution.time}
-    for name, (value, error) in _curves(solution).items():
-        columns |= {name: value, f"{name} error": error}
-    return _csv(columns, solution)
-
-
-def _runs_table(found: Runs) -> bytes:
-    """A row for every trial and time."""
-    columns = {"trial": np.repeat(np.arange(found.trials), len(found.time)), "time": np.tile(found.time, found.trials)}
-    curves = _entries({name: found[name] for name in found.curves}, 2)
-    return _csv(columns | {name: value.ravel() for name, value in curves.items()}, found)
 
 
 def _csv(columns: Mapping[str, np.ndarray], result: Result) -> bytes:

@@ -6,13 +6,6 @@ from .looks import COLOURS, MARKERS
 from .sweeps import critical_line, phase_diagram
 
 __all__ = [
-    "COLOURS",
-    "MARKERS",
-    "critical_line",
-    "frameworks",
-    "learning_curves",
-    "paper_figure",
-    "phase_diagram",
-    "scaling",
+    "COLOURS", "MARKERS", "critical_line", "frameworks", "learning_curves", "paper_figure", "phase_diagram", "scaling",
     "verification",
-]
+]  # fmt: skip

@@ -5,16 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from ..clock import CLOCKS, reading
 from ..comparison import check_curves
 from ..errors import instance, reject
 from ..results import Result, Runs
 from ..results.quality import ERROR, Status
 from ..results.variables import chosen
+from .axes import CLOCKS, Same, few, panels, reading
 from .legends import DEVIATIONS, DOUBT, ERRORS, HATCH, MEANINGS, OF_RUNS, OF_THEORY, UNRELIABLE, entries, place
 from .looks import Look, looks
-from .panels import Same, panels
-from .scales import few
 
 CROSS = {"ms": 5, "mew": 1.2, "zorder": 4}
 PREFERRED = (("train_error", "test_error"), ("train_loss", "test_loss"), ("norm",))

@@ -11,10 +11,10 @@ from ..errors import reject
 from ..figures import PaperFigure
 from ..frameworks import JUDGED, FrameworkTable
 from ..verification import Scaling, Verification
+from .axes import Same, panels, single
 from .curves import learning_curves
 from .legends import BARS, MEANINGS, Handle, entries, place
 from .looks import COLOURS, FLOW, INKS, MARKERS, STYLES
-from .panels import Same, panels, single
 
 PAGE = (3.375, 2.8)
 """Inches of a panel of the paper's figure: two of them are as wide as a text page."""

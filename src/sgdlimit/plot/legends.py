@@ -13,7 +13,6 @@ from matplotlib.patches import Patch
 from matplotlib.path import Path
 
 from ..results.quality import ERROR, percent
-from .panels import Given
 
 DEVIATIONS, ERRORS = 1, 2
 """Half the height of a band: of runs in standard deviations of one run, of theories in total errors."""
@@ -52,29 +51,24 @@ def entries(*on: Axes) -> dict[str, Handle]:
     return dict(zip(words, handles, strict=True)) | {word: MEANINGS[word] for word in MEANINGS if word in drawn}
 
 
-def place(on: Given, named: Mapping[str, Handle] | None = None, **options: str) -> None:
+def place(ax: Axes, named: Mapping[str, Handle] | None = None, **options: str) -> None:
     """A legend where it covers no curve and no band: inside the axes, or above them if there is no such place.
 
-    on: the axes, or several that could bear it; named: its entries, those of the first axes by default. Overlaps are
-    measured on the screen, so that logarithmic axes are as good as others: call it when scales and limits are set.
-    Where the figure does not lay itself out, or the legend would take more than half the height of the axes, it stays
-    inside, on a pale ground, where it covers least.
+    named: its entries, those of the axes by default. Overlaps are measured on the screen, so that logarithmic axes are
+    as good as others: call it when scales and limits are set. Where the figure does not lay itself out, or the legend
+    would take more than half the height of the axes, it stays inside, on a pale ground, where it covers least.
     """
-    several: list[Axes] = np.ravel(np.asarray(on, dtype=object)).tolist()
-    named = entries(several[0]) if named is None else named
+    named = entries(ax) if named is None else named
     if not named:
         return
     words: dict[str, Any] = {"handles": list(named.values()), "labels": list(named), "fontsize": "x-small"}
     words |= {"frameon": False, **options}
-    figure = several[0].figure.get_figure(root=True)
-    for ax in several:
-        legend = ax.legend(loc="best", **words)
-        figure.draw_without_rendering()
-        if not _covers(legend, ax):
-            return
+    figure, legend = ax.figure.get_figure(root=True), ax.legend(loc="best", **words)
+    figure.draw_without_rendering()
+    if _covers(legend, ax):
         legend.remove()
-    if figure.get_layout_engine() is None or not _above(several[0], words):
-        several[0].legend(loc="best", **words | {"frameon": True, "framealpha": 0.8, "edgecolor": "none"})
+        if figure.get_layout_engine() is None or not _above(ax, words):
+            ax.legend(loc="best", **words | {"frameon": True, "framealpha": 0.8, "edgecolor": "none"})
 
 
 def _above(ax: Axes, words: dict[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from itertools import cycle
 from typing import NamedTuple
 
 from ..results import Result, Runs
-from .panels import valued
+from .axes import valued
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: distinct for every kind of colour vision."""
@@ -84,12 +84,6 @@ def setting(result: Result) -> str:
     return f"{_algorithm(result).get('temperature')} {_share(result)} {problem}"
 
 
-def run_size(runs: Runs) -> str:
-    """' ($d$ = 100, 5 trials)', for a legend; nothing where the dimension is not known."""
-    dim = runs.about.get("options", {}).get("dim")
-    return f" ($d$ = {dim}, {runs.trials} trial{'s' * (runs.trials != 1)})" if dim else ""
-
-
 def _algorithm(result: Result) -> dict[str, object]:
     return result.about.get("algorithm") or {}
 
@@ -112,7 +106,9 @@ def _names(results: Sequence[Result], kinds: list[Kind], simulated: set[str]) ->
         suffix = "".join(f", {part}" for part in parts)
         method, algorithm, before = kind.law
         if isinstance(result, Runs):
-            yield f"{algorithm} simulation{suffix}{run_size(result)}"
+            dim = result.about.get("options", {}).get("dim")
+            size = f" ($d$ = {dim}, {result.trials} trial{'s' * (result.trials != 1)})" if dim else ""
+            yield f"{algorithm} simulation{suffix}{size}"
         else:
             # one method for two algorithms: which law it is must be said
             several = len({other.law[1] for other in kinds if not other.runs and other.law[0] == method}) > 1

@@ -13,11 +13,10 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from ..errors import reject, whole
-from ..sweep.reading import axes_of, axis_named, dataset_of, error_of, numbers, read, spans_decades
+from ..sweep.result import axes_of, axis_named, dataset_of, error_of, numbers, read, spans_decades
+from .axes import Axis, few, printed, single
 from .legends import ERRORS, OF_VALUES, entries
 from .looks import COLOURS
-from .panels import printed, single
-from .scales import Axis, few
 
 if TYPE_CHECKING:
     import xarray

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._process import refuse_orphans
+from .._machine import refuse_orphans
 from .._tree import function, leaf, model
 from .._types import Array, Host, Key
 from ..errors import reject

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import grid
-from .._cache import keep_programs
 from .._linalg import power, root
+from .._machine import keep_programs
 from .._types import Array, Host, Key, Tree
 from ..algorithms import Algorithm
 from ..control.checks import check_choices, refuse_kinks
@@ -36,9 +36,8 @@ from ..execute.crew import precise
 from ..measure.averages import make_nodes, observe
 from ..problem import Problem, fields, observables
 from ..progress import Progress
-from ..results import Solution
-from ..results.provenance import provenance
-from ..results.statistics import Estimate, over_replicas
+from ..results import Solution, provenance
+from ..results.variables import Estimate, over_replicas
 from .marched import check_size
 
 CONVERGED = 1e-3  # relative change of C_θ at which it stops: below the Monte Carlo error of any sensible M

@@ -10,9 +10,8 @@ from typing import NamedTuple, TypedDict, Unpack, final
 import jax.numpy as jnp
 from numpy.typing import ArrayLike
 
-from .._cache import keep_programs
+from .._machine import keep_programs
 from .._types import Array
-from .._vocabulary import check_words
 from ..algorithms import Algorithm
 from ..control import stages
 from ..control.marches import Stage
@@ -22,7 +21,7 @@ from ..control.stages import Outcome
 from ..dmft.response import Answer, Local, Response, of_samples
 from ..dmft.system import Start, Step, System
 from ..dmft.tangents import Tangents
-from ..errors import reject
+from ..errors import check_words, reject
 from ..execute.crew import alone, precisely
 from ..problem import Problem, fields
 from ..results import Solution

@@ -22,8 +22,7 @@ DAY = 86400.0
 
 def source(argument: str, path: object, remedy: str = "") -> Path:
     """A file that can be read."""
-    found = _path(argument, path)
-    mode = _mode(argument, found)
+    found, mode = _found(argument, path)
     if mode is None:
         raise reject(argument, found, f"there is no such file{remedy}")
     if not stat.S_ISREG(mode):
@@ -40,8 +39,7 @@ def destination(argument: str, path: object, overwrite: bool, remedy: str = "say
 
     Only ordinary files are written: a pipe or a device cannot be replaced as a whole.
     """
-    named = _path(argument, path)
-    mode = _mode(argument, named)
+    named, mode = _found(argument, path)
     target = Path(os.path.realpath(named))
     if mode is not None and not stat.S_ISREG(mode):
         raise reject(argument, named, f"it is {_kind(mode)}; name an ordinary file, such as run.nc")
@@ -77,8 +75,13 @@ def replace(target: Path, content: bytes, argument: str = "path", settled: bool 
             os.fsync(file.fileno())
         os.replace(temporary, target)
         temporary = None
-        if settled:
-            _settle(target.parent)
+        if settled:  # have the disk remember the new name, where it can be told
+            with contextlib.suppress(OSError):
+                folder = os.open(target.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
     except OSError as error:
         raise _refused(argument, target, error, len(content)) from None
     finally:
@@ -87,20 +90,16 @@ def replace(target: Path, content: bytes, argument: str = "path", settled: bool 
                 temporary.unlink()
 
 
-def _path(argument: str, path: object) -> Path:
+def _found(argument: str, path: object) -> tuple[Path, int | None]:
+    """A path, and what kind of thing is there; None: nothing."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise reject(argument, repr(path), "it must be the name of a file, such as run.nc")
-    return Path(path)
-
-
-def _mode(argument: str, path: Path) -> int | None:
-    """What kind of thing there is; None: nothing."""
     try:
-        return os.stat(path).st_mode
+        return Path(path), os.stat(path).st_mode
     except FileNotFoundError:
-        return None
+        return Path(path), None
     except (OSError, ValueError) as error:
-        raise _refused(argument, path, error) from None
+        raise _refused(argument, Path(path), error) from None
 
 
 def _kind(mode: int) -> str:
@@ -135,7 +134,7 @@ def _create(target: Path) -> tuple[int, Path]:
     """A new file beside the target that names its writer; its permissions are those of any file of the user's."""
     writer = f"{_digest(platform.node())}-{os.getpid()}-{secrets.token_hex(4)}"
     temporary = target.with_name(f"{_stem(target)}-{writer}.part")
-    return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666), temporary
+    return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
 
 
 def _clean(target: Path) -> None:
@@ -144,7 +143,7 @@ def _clean(target: Path) -> None:
         for stray in target.parent.glob(f"{_stem(target)}-*.part"):
             machine, process = stray.name.split("-")[2:4]
             gone = time.time() - stray.stat().st_mtime > DAY
-            if os.name == "posix" and machine == _digest(platform.node()):
+            if machine == _digest(platform.node()):
                 try:
                     os.kill(int(process), 0)
                 except ProcessLookupError:
@@ -153,13 +152,3 @@ def _clean(target: Path) -> None:
                     pass
             if gone:
                 stray.unlink(missing_ok=True)
-
-
-def _settle(folder: Path) -> None:
-    """Have the disk remember the new name, where it can be told."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ..errors import reject
-from .statistics import total_error
+from .variables import total_error
 
 
 @final
@@ -136,14 +136,6 @@ class Quality(tuple[Check, ...]):
 def percent(share: float) -> str:
     """A share in words: '2.5 %'; 'more than 1000 %' from ten on."""
     return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %" if share < 10 else "more than 1000 %"
-
-
-def check_about(about: Mapping[str, Any]) -> None:
-    """Refuse the words of a result whose status or quality cannot be read; every `Result` is checked when made."""
-    status = about.get("status", Status.COMPLETE)
-    if status not in list(Status):
-        raise reject("status", repr(status), f"it must be one of {', '.join(Status)}")
-    Quality.from_words(about.get("quality") or ())
 
 
 class Curve(NamedTuple):

@@ -4,25 +4,34 @@ The arrays are plain numpy, so that the core needs no xarray; `.dataset` builds 
 """
 
 import abc
-from collections.abc import Mapping
+import contextlib
+import datetime
+import platform
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+import jax
 import numpy as np
 
-from ..errors import MissingError, reject
-from .quality import ERROR, Quality, Status, check_about, percent, scale, share
-from .statistics import total_error
-from .variables import SYSTEMATIC, Variable, meaning, neighbours, split
+from .._version import __version__
+from ..algorithms import Algorithm
+from ..describe import algorithm_from_words, problem_from_words, to_words
+from ..errors import InputError, MissingError, reject
+from ..problem import Problem
+from .quality import ERROR, Quality, Status, percent, scale, share
+from .variables import SYSTEMATIC, Variable, meaning, neighbours, split, total_error
 
 if TYPE_CHECKING:
     import xarray
 
-    from ..algorithms import Algorithm
-    from ..problem import Problem
+PARTS = ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init", "data", "bias")
+"""Of a problem that a summary tells."""
+USUAL = (None, False, {"name": "Iid"})
+"""What most problems share, and no summary tells."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -38,7 +47,10 @@ class Result(abc.ABC):
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_about(self.about)
+        status = self.about.get("status", Status.COMPLETE)
+        if status not in list(Status):
+            raise reject("status", repr(status), f"it must be one of {', '.join(Status)}")
+        _ = self.quality  # refuses words that are none
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The array of one variable or coordinate."""
@@ -95,18 +107,19 @@ class Result(abc.ABC):
         return {name: found for name, found in shares.items() if found > ERROR}
 
     @property
-    def problem(self) -> "Problem | None":
+    def problem(self) -> Problem | None:
         """The Problem, rebuilt from the stored words; None if it held a function of the user's."""
-        from ..describe import problem_from_words, rebuild
-
-        return rebuild(self.about.get("problem"), problem_from_words)
+        return self._rebuilt("problem", problem_from_words)
 
     @property
-    def algorithm(self) -> "Algorithm | None":
+    def algorithm(self) -> Algorithm | None:
         """The algorithm, rebuilt in the same way."""
-        from ..describe import algorithm_from_words, rebuild
+        return self._rebuilt("algorithm", algorithm_from_words)
 
-        return rebuild(self.about.get("algorithm"), algorithm_from_words)
+    def _rebuilt(self, part: str, make: Callable[[Any], Any]) -> Any:
+        words = self.about.get(part)
+        with contextlib.suppress(InputError):
+            return None if words is None else make(words)
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
@@ -143,8 +156,9 @@ class Result(abc.ABC):
         """The summary: what each line is about, and what it says."""
         span = f" from {self.time[0]:g} to {self.time[-1]:g}" if len(self.time) else ""
         poor = ", ".join(f"{name} ({percent(found)})" for name, found in self.unreliable.items())
+        words = self.about.get("problem") or {}
         lines = [
-            ("problem", ", ".join(f"{key} {text}" for key, text in phrases(self.about.get("problem") or {}))),
+            ("problem", ", ".join(f"{key} {spoken(words[key])}" for key in PARTS if words.get(key) not in USUAL)),
             ("algorithm", spoken(self.about.get("algorithm"))),
             ("time", f"{len(self.time)} points{span}"),
             *((name, self._course(name)) for name in self.variables if not split(name)[1]),
@@ -265,8 +279,30 @@ def spoken(words: object) -> str:
     return f"{words['name']}({inside})"
 
 
-def phrases(words: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Parts of a stored problem and what they are; those that most problems share are left out."""
-    usual = (None, False, {"name": "Iid"})
-    keys = ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init", "data", "bias")
-    return [(key, spoken(words[key])) for key in keys if words.get(key) not in usual]
+def provenance(
+    method: str,
+    problem: object,
+    algorithm: object,
+    *,
+    seed: int | None = None,
+    options: Mapping[str, object] | None = None,
+    status: str = "complete",
+    message: str = "",
+    diagnostics: Mapping[str, object] | None = None,
+) -> dict[str, Any]:
+    """The `about` of a result: what was computed and how it ended, by which versions and when, as plain words."""
+    return {
+        "method": method,
+        "problem": to_words(problem),
+        "algorithm": to_words(algorithm),
+        "seed": seed,
+        "options": {key: to_words(value) for key, value in (options or {}).items()},
+        "status": status,
+        "message": message,
+        "diagnostics": {key: to_words(value) for key, value in (diagnostics or {}).items()},
+        "sgdlimit_version": __version__,
+        "jax_version": jax.__version__,
+        "numpy_version": np.__version__,
+        "python_version": platform.python_version(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }

@@ -11,16 +11,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError, flag, reject
-from .checks import fault
 from .files import destination, replace, source
 from .result import Result, Runs, Solution, Variable
-from .variables import meaning
+from .variables import BESIDE, TABLE, dims, meaning, split
 
 FORMAT = 1
 """Version of the layout below; readers refuse a later one."""
@@ -37,13 +37,22 @@ PATIENCE = 30.0
 EXPANSION = 1000
 """Arrays larger than so many times their file are damage: compression does no better."""
 
+NUMBERS = "iuf"
+"""Kinds of numbers that a result holds: numpy's letters for integers and reals."""
+INCREASING = ("time", "earlier", "snapshot")
+"""Axes along which a clock runs."""
+DEEPEST = 32
+"""Levels of tables within tables: a problem has five."""
+WHOLE = 2**63
+"""Whole numbers in a file have 64 bits, as TOML and netCDF have it."""
+
 
 def save(result: Result, path: str | Path, overwrite: bool = False) -> Path:
     """Write a result; the file appears whole or not at all. One that is there is kept unless `overwrite`."""
     target = destination("path", path, flag("overwrite", overwrite))
-    if wrong := fault(result):
+    if wrong := next(faults(result), None):
         raise reject("result", result.title(), f"it cannot be written: {wrong}")
-    replace(target, seal(_netcdf(result)))
+    replace(target, netcdf(result))
     return Path(path)
 
 
@@ -52,7 +61,7 @@ def seal(content: bytes) -> bytes:
     return content + MARK + hashlib.sha256(content).hexdigest().encode()
 
 
-def _netcdf(result: Result) -> bytes:
+def netcdf(result: Result) -> bytes:
     """The file in memory: HDF5 does not survive a disk that fills up under it."""
     import h5netcdf
 
@@ -73,7 +82,7 @@ def _netcdf(result: Result) -> bytes:
         file.attrs["sgdlimit_about"] = about
         file.attrs["sgdlimit_version"] = str(result.about.get("sgdlimit_version", ""))
         file.attrs["conventions"] = "time is t = ηk/d; x_stderr is the standard error of x"
-    return memory.getvalue()
+    return seal(memory.getvalue())
 
 
 def load(path: str | Path) -> Any:
@@ -148,6 +157,69 @@ def _result(
         result = KINDS[kind](variables, coords, json.loads(attributes["sgdlimit_about"]))
     except InputError as error:
         raise reject("path", file, f"the file is damaged ({str(error)[:80]}); write it again") from None
-    if wrong := fault(result):
+    if wrong := next(faults(result), None):
         raise reject("path", file, f"the file is damaged: {wrong}; write it again")
     return result
+
+
+def faults(result: Result) -> Iterator[str]:
+    """What of arrays and words does not make a result: asked before it is written and after it is read."""
+    about, lead = result.about, ("trial",) if isinstance(result, Runs) else ()
+    if not hasattr(about, "get"):
+        yield "what it is about is not a table"
+    for key in ("method", "status", "message"):
+        if not isinstance(about.get(key, ""), str):
+            yield f"{key} is not a word"
+    for key, missing in {"problem": None, "algorithm": None, "options": {}, "diagnostics": {}}.items():
+        if not isinstance(about.get(key, missing), dict | type(missing)):
+            yield f"{key} is not a table"
+    yield from (f"{where}: {why}" for where, _, why in oddities(about))
+    for axis in ("time", *lead):
+        if axis not in result.coords:
+            yield f"there is no axis {axis}"
+    sizes = {}
+    for name, values in result.coords.items():
+        if values.ndim != 1 or values.dtype.kind not in NUMBERS or not np.all(np.isfinite(values)):
+            yield f"{name} is not a row of finite numbers"
+        if name in INCREASING and np.any(np.diff(values) <= 0):
+            yield f"{name} does not increase"
+        sizes[name] = len(values)
+    for name, (axes, values) in result.variables.items():
+        if values.dtype.kind not in NUMBERS:
+            yield f"{name} does not hold numbers"
+        if len(axes) != values.ndim or len(set(axes)) != len(axes):
+            yield f"{name} has {values.ndim} axes, named {axes}"
+        for axis, size in zip(axes, values.shape, strict=True):
+            if sizes.setdefault(axis, size) != size:
+                yield f"{name} has {size} entries along {axis}, not {sizes[axis]}"
+        base, ending = split(name)
+        known = (*lead, *dims(name))
+        if base in TABLE:
+            if axes != known:
+                yield f"{name} lies along {axes}, not {known}"
+        elif axes[: len(lead)] != lead or ("time" in axes and axes[: len(known)] != known):
+            yield f"{name} lies along {axes}, which should begin with {known}"
+        if ending in BESIDE and base in result.variables:
+            beside = values.shape[ending == "_replicas" :]
+            if beside != result.variables[base].values.shape:
+                yield f"{name} has the shape {values.shape}, which is not that of {base}"
+            if ending != "_replicas" and np.any(values < 0):
+                yield f"{name} is negative"
+
+
+def oddities(words: object) -> Iterator[tuple[str, object, str]]:
+    """Where words from a file go too deep, hold numbers too large or text that is none: place, value, reason."""
+    rest: list[tuple[str, object, int]] = [("", words, 0)]
+    while rest:
+        where, value, depth = rest.pop()
+        if depth > DEEPEST:
+            yield where, "…", f"tables and lists go at most {DEEPEST} deep"
+        elif isinstance(value, dict):
+            rest += [(f"{where}.{key}".lstrip("."), inner, depth + 1) for key, inner in value.items()]
+            rest += [(where, key, depth + 1) for key in value]
+        elif isinstance(value, list | tuple):
+            rest += [(where, inner, depth + 1) for inner in value]
+        elif isinstance(value, int) and not -WHOLE <= value < WHOLE:
+            yield where, f"a number of {value.bit_length()} bits", "whole numbers have at most 64"
+        elif isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            yield where, ascii(value), "that is not text"

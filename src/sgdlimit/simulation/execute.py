@@ -22,9 +22,8 @@ from ..exact.stability import divergence_words, largest_stable
 from ..measure.pace import stiff_words
 from ..problem import Problem
 from ..progress import Progress
-from ..results import Runs, Variable
+from ..results import Runs, Variable, provenance
 from ..results.checkpoint import Checkpoint, identity
-from ..results.provenance import provenance
 from ..results.variables import dims, ordered
 from .loop import ENDED, Plan, Trace, compile_for, precision, run
 from .trial import Trial

@@ -23,7 +23,9 @@ WORK = 1e9
 PIECES = 32
 """Stretches between records that one compiled call can hold."""
 
-snapshot_jit = jax.jit(snapshot)
+_snapshot = jax.jit(snapshot)
+_start = jax.jit(lambda algorithm, key, data: algorithm.start_updates(key, data))
+"""What the algorithm carries from update to update: a tree of its own."""
 
 
 class Plan(NamedTuple):
@@ -80,12 +82,6 @@ def precision(double: bool) -> Iterator[None]:
     # Full products: the default of some accelerators keeps only 10 bits of a single-precision factor.
     with jax.enable_x64(double), jax.default_matmul_precision("highest"):
         yield
-
-
-@jax.jit
-def _start(algorithm: Algorithm, data: Data, key: jax.Array) -> Any:
-    """What the algorithm carries from update to update: a tree of its own."""
-    return algorithm.start_updates(key, data)
 
 
 @jax.jit
@@ -155,7 +151,7 @@ def run(
     span, dt = window(algorithm, samples), plan.step_time
     # independent streams: batches, the noise of a step, the start of the algorithm's state
     draws, steps, start = (jax.random.fold_in(key, i) for i in (1, 2, 3))
-    state = _start(algorithm, trial.data, start)
+    state = _start(algorithm, start, trial.data)
     record, keep = set(plan.record.tolist()), set(plan.keep.tolist())
     recorded: list[dict[str, np.ndarray]] = []
     kept: list[dict[str, np.ndarray]] = []
@@ -177,7 +173,7 @@ def run(
                 if watch is not None:
                     watch(hi * dt, recorded[-1])
         if end in keep:
-            kept.append({name: np.asarray(value) for name, value in snapshot_jit(trial, theta).items()})
+            kept.append({name: np.asarray(value) for name, value in _snapshot(trial, theta).items()})
         if not advanced(begin, end):
             break
     return Trace(_stacked(recorded) | _stacked(kept))

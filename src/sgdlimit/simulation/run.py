@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from .. import grid
-from .._cache import keep_programs
+from .._machine import keep_programs
 from ..algorithms import Algorithm
 from ..algorithms.base import StoredData, check_share, require
 from ..errors import real, reject, seed_number, whole

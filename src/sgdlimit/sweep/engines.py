@@ -17,6 +17,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
+import jax
+
 from ..errors import reject, whole
 from ..execute.crew import MOST, check_pickles, chosen, many
 from .tasks import Outcome, Task, failed, perform, perform_elsewhere, performing
@@ -59,8 +61,6 @@ def choose(executor: Any, example: Task) -> Engine:
 def _here(tasks: Iterator[Task]) -> Finished:
     """In this process. Points that `solve` alone computes at once: in one program on a GPU, on a CPU by threads that
     share draws, with the bits of the single call; others one after another."""
-    import jax
-
     for first in tasks:
         if first.kind != "solve":
             yield from ((task, perform(task)) for task in chain([first], tasks))

@@ -38,11 +38,6 @@ def axes_of(over: object) -> dict[str, tuple[object, ...]]:
     return {name: _values(name, values) for name, values in over.items()}
 
 
-def every(axes: Mapping[str, tuple[object, ...]]) -> list[dict[str, object]]:
-    """Every combination of the values of the axes, the last axis fastest."""
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-
-
 def _values(name: str, values: Any) -> tuple[object, ...]:
     """Of one axis: a list, a tuple, a range or a one-dimensional array, not empty, none twice."""
     if hasattr(values, "__array__") and np.ndim(values) == 1:
@@ -51,17 +46,12 @@ def _values(name: str, values: Any) -> tuple[object, ...]:
         raise reject(f"over[{name!r}]", repr(values), "it must be a list of values, such as [1.0, 2.0]")
     if not len(values):
         raise reject(f"over[{name!r}]", "no values", "an empty axis has no points; give at least one value, or drop it")
-    plain = tuple(_plain(value) for value in values)
+    plain = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     counts = Counter((type(value), value) for value in plain if isinstance(value, int | float | str))
     for (_, value), count in counts.items():
         if count > 1:
             raise reject(f"over[{name!r}]", value, "the value stands there twice; name it once")
     return plain
-
-
-def _plain(value: object) -> object:
-    """Numbers of NumPy as numbers of Python."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def setting(point: Mapping[str, object], base: Setting, paths: Mapping[str, Path]) -> Setting:
@@ -116,7 +106,9 @@ def _find(name: object, known: Mapping[str, Path]) -> Path:
     if (whole := name.removeprefix("problem.")) in known:
         return known[whole]
     parts = name.split(".")
-    found = [whole for whole, path in known.items() if path[-1] == parts[-1] and _along(parts, path)]
+    # its parts are met in this order on the way to the field
+    ways = ((whole, path, iter(path)) for whole, path in known.items())
+    found = [whole for whole, path, way in ways if path[-1] == parts[-1] and all(part in way for part in parts)]
     if len(found) == 1:
         return known[found[0]]
     if found:
@@ -125,12 +117,6 @@ def _find(name: object, known: Mapping[str, Path]) -> Path:
     near = dict.fromkeys(by_ending[word] for word in difflib.get_close_matches(name, by_ending, n=3))
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise reject("over", repr(name), f"{hint}there are {', '.join(known)}")
-
-
-def _along(parts: Sequence[str], path: Path) -> bool:
-    """Whether the parts of a name are met in this order on the way to a field."""
-    way = iter(path)
-    return all(part in way for part in parts)
 
 
 def label(value: object) -> float | str:

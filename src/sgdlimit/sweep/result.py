@@ -1,20 +1,20 @@
-"""`Sweep`: all points of a sweep as labelled arrays over its axes."""
+"""`Sweep`: all points of a sweep as labelled arrays over its axes; one number a point, read off it with its error."""
 
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ..errors import MissingError, flag, reject
+from ..errors import MissingError, flag, instance, real, reject, whole
 from ..results.files import destination, replace, source
 from ..results.storage import intact, seal
-from ..results.variables import Variable, meaning, neighbours
+from ..results.variables import AXES, SYSTEMATIC, Variable, meaning, neighbours, split, total_error
 from .points import coordinate
-from .reading import error_of
 from .tasks import Outcome, Task
 
 if TYPE_CHECKING:
@@ -27,6 +27,19 @@ ABOUT_POINTS = {
     "seed": "of the point: the single call with it gives the same numbers",
     "recorded_time": "t of the update nearest to the time",
 }
+Diagram: TypeAlias = Union["Sweep", "xarray.Dataset"]
+"""A `Sweep`, or one of its datasets."""
+Time: TypeAlias = float | str | None
+"""At which time a variable is read: a number, "last" (as None is) or "best", where it is lowest."""
+Entry: TypeAlias = int | Sequence[int]
+"""Of a variable over units: which of them."""
+UNITS = ("student", "student_", "teacher")
+ERRORS = ("_stderr", *SYSTEMATIC, "_interpolation_error")
+"""Endings of the errors that add up, in squares."""
+DECADES = 100.0
+"""Positive values whose largest and least differ by more are looked at in logarithms."""
+SPREAD = 4.0
+"""The same of an axis, if its values are also spaced more evenly in logarithms."""
 
 
 @final
@@ -56,12 +69,8 @@ class Sweep:
     @property
     def failed(self) -> list[dict[str, Any]]:
         """Points that failed or diverged: values along the axes, status and reason."""
-        status, lines = self.dataset["status"], []
-        for place in np.argwhere(np.isin(status.values, ("failed", "diverged"))):
-            at = self.dataset[["status", "reason"]].isel(dict(zip(status.dims, place, strict=True)))
-            where = {str(name): value.item() for name, value in at.coords.items() if value.ndim == 0}
-            lines.append({**where, "status": at["status"].item(), "reason": at["reason"].item()})
-        return lines
+        told: Any = self.dataset[["status", "reason"]].to_dataframe().reset_index()
+        return told[told["status"].isin(["failed", "diverged"])].to_dict("records")
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write netCDF, whole or not at all."""
@@ -112,7 +121,8 @@ def assemble(
     variables: dict[str, Any] = {}
     for name in dict.fromkeys(name for arrays in found for name in arrays):
         inner, array = _gather(name, found)
-        words = {"long_name": _meaning(name)}
+        runs_of = f"independent runs whose mean is {name.removesuffix('_trials')}" if name.endswith("_trials") else ""
+        words = {"long_name": runs_of or ABOUT_POINTS.get(name) or meaning(name)}
         variables[name] = ((*axes, *inner), array.reshape((*shape, *array.shape[1:])), words)
     if "seed" not in axes:
         seeds = np.asarray([task.seed for task in tasks]).reshape(shape)
@@ -135,7 +145,118 @@ def _gather(name: str, points: Sequence[Mapping[str, Variable]]) -> tuple[tuple[
     return next(iter(present.values())).dims, out.astype(str) if words else out
 
 
-def _meaning(name: str) -> str:
-    if name.endswith("_trials"):
-        return f"independent runs whose mean is {name.removesuffix('_trials')}"
-    return ABOUT_POINTS.get(name) or meaning(name)
+class Reading(NamedTuple):
+    """A variable over the axes of a sweep."""
+
+    value: "xarray.DataArray"
+    error: "xarray.DataArray"
+    """Everything that is uncertain, together; zero where nothing is."""
+    words: str
+    """At which time, for a label: 'at t = 4'; empty if there is none."""
+
+
+def dataset_of(sweep: Diagram) -> "xarray.Dataset":
+    """The dataset of a `Sweep`, or the one that was given."""
+    import xarray
+
+    dataset: Any = getattr(sweep, "dataset", sweep)
+    instance("sweep", dataset, xarray.Dataset, "a Sweep, as sl.sweep returns, or its dataset")
+    return dataset
+
+
+def axes_of(dataset: "xarray.Dataset") -> tuple[str, ...]:
+    """The axes of the sweep: dimensions of the points."""
+    return tuple(str(dim) for dim in dataset.dims if dim not in AXES)
+
+
+def axis_named(argument: str, name: str, dataset: "xarray.Dataset") -> str:
+    """An axis of the sweep, or an error that names those there are."""
+    axes = axes_of(dataset)
+    if name not in axes:
+        raise reject(argument, repr(name), f"it must be an axis of the sweep; {neighbours(name, axes)}")
+    return str(name)
+
+
+def curves(
+    dataset: "xarray.Dataset", variable: str, entry: Entry = (0, 0)
+) -> tuple["xarray.DataArray", "xarray.DataArray"]:
+    """Value and total error over axes and time; of a matrix over units one entry."""
+    held = [str(name) for name in dataset.data_vars if not split(str(name))[1] and dataset[name].dtype.kind in "fiu"]
+    if variable not in held:
+        raise reject("variable", repr(variable), f"the sweep does not hold it as numbers; {neighbours(variable, held)}")
+    value, error = dataset[variable].astype(float), error_of(dataset, variable)
+    further = [str(dim) for dim in value.dims if dim in AXES and dim not in ("time", *UNITS)]
+    if further:
+        raise reject("variable", variable, f"it has {' and '.join(further)} beside the axes of the sweep; reduce it")
+    units = [str(dim) for dim in value.dims if dim in UNITS]
+    chosen = entry if isinstance(entry, tuple | list) else (entry,)
+    if len(chosen) < len(units):
+        raise reject("entry", repr(entry), f"give one number for each of {', '.join(units)}")
+    at = {}
+    for dim, unit in zip(units, chosen, strict=False):
+        most = value.sizes[dim] - 1
+        at[dim] = whole("entry", unit, least=0, most=most, why=f"{dim} goes from 0 to {most}")
+    return value.isel(at), error.isel(at)
+
+
+def error_of(dataset: "xarray.Dataset", variable: str) -> "xarray.DataArray":
+    """Those errors of a variable that the dataset holds, added up."""
+    parts = [dataset[variable + ending] for ending in ERRORS if variable + ending in dataset]
+    return total_error(0.0 * dataset[variable].astype(float), *parts)
+
+
+def read(sweep: Diagram, variable: str, time: Time = None, entry: Entry = (0, 0)) -> Reading:
+    """One number a point: the variable at the last time, at its best, or at a number between recorded times."""
+    value, error = curves(dataset_of(sweep), variable, entry)
+    if "time" not in value.dims:
+        if time not in (None, "last"):
+            raise reject("time", repr(time), f"the sweep keeps {variable} at one time only; leave it out")
+        return Reading(value, error, "")
+    if isinstance(time, str) and time == "best":
+        found = value.notnull().any("time")
+        place = value.fillna(np.inf).argmin("time")
+        lowest, its_error = (part.isel(time=place).drop_vars("time").where(found) for part in (value, error))
+        return Reading(lowest, its_error, "lowest along time")
+    if isinstance(time, str) and time != "last":
+        raise reject("time", repr(time), 'it must be a number, "last" or "best" (lowest along time)')
+    times = np.asarray(value["time"], dtype=float)
+    first, at = times[0], times[-1]
+    if time not in (None, "last"):
+        at = real("time", time, least=first, most=at, why=f"it must lie within {first:g} … {at:g}")
+    words, place = f"at t = {at:g}", np.flatnonzero(times == at)
+    if len(place):  # between two times both of them count
+        return Reading(value.isel(time=place[0], drop=True), error.isel(time=place[0], drop=True), words)
+    return Reading(value.interp(time=at).drop_vars("time"), error.interp(time=at).drop_vars("time"), words)
+
+
+def logarithmic(values: ArrayLike, scale: str | None = None) -> bool:
+    """Whether an axis is better looked at in logarithms: positive, wide, and more evenly spaced there.
+
+    scale: "log" or "linear" where that is known already.
+    """
+    values = np.asarray(values)
+    if scale in ("log", "linear") or values.dtype.kind not in "fiu":
+        return scale == "log"
+    values = np.unique(values)
+    if len(values) < 3 or not np.all(np.isfinite(values)) or values[0] <= 0 or values[-1] < SPREAD * values[0]:
+        return False
+    gaps, ratios = np.diff(values), np.diff(np.log(values))
+    return bool(ratios.std() / ratios.mean() < gaps.std() / gaps.mean())
+
+
+def numbers(argument: str, values: ArrayLike) -> np.ndarray:
+    """Finite numbers in a row, or an error."""
+    try:
+        found = np.atleast_1d(np.asarray(values, dtype=float))
+    except (TypeError, ValueError):
+        raise reject(argument, repr(values), "it must be numbers") from None
+    if found.ndim != 1 or not np.all(np.isfinite(found)):
+        raise reject(argument, repr(values), "it must be finite numbers")
+    return found
+
+
+def spans_decades(values: ArrayLike) -> bool:
+    """Whether numbers are all positive and differ by factors of more than a hundred."""
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    return bool(finite.size and finite.min() > 0 and finite.max() > DECADES * finite.min())

@@ -1,18 +1,33 @@
 """`sweep`: every point checked before any work, computed once, kept when it is finished."""
 
 import contextlib
+import datetime
+import itertools
+import json
 import random
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+from .. import grid
+from .._machine import keep_programs
+from .._version import __version__
 from ..algorithms import Algorithm
-from ..errors import SweepWarning
+from ..control.question import Numbers, numbers
+from ..describe import to_words
+from ..errors import SweepWarning, instance, parameters_of, reject, seed_number
 from ..problem import Problem
 from ..progress import Progress
-from .ask import PreparedSweep, prepare
+from ..results import metrics
+from . import engines, points
 from .result import Sweep, assemble
-from .tasks import Outcome, Task
+from .store import Store
+from .tasks import KINDS, NOT_HERE, Outcome, Task, function, numerical_version, takes
+
+TIMES = 65
+"""Recorded times where only t_max is given."""
 
 
 def sweep(
@@ -46,33 +61,81 @@ def sweep(
 
     A point that is refused, diverges or runs out of memory is marked, with its reason; the others go on.
     """
-    asked = prepare(
-        problem, algorithm, over, kind=kind, t_max=t_max, times=times, seed=seed, store=store, executor=executor,
-        options=options,
-    )  # fmt: skip
+    keep_programs()
+    instance("problem", problem, Problem, "a Problem")
+    instance("algorithm", algorithm, Algorithm, "an algorithm such as sl.SGD(0.4)")
+    if kind not in KINDS:
+        raise reject("kind", repr(kind), f"it must be {' or '.join(map(repr, KINDS))}")
+    axes = points.axes_of(over)
+    at = grid.linear(t_max, TIMES) if times is None and t_max is not None else grid.resolve(t_max, times)
+    tasks = _tasks(axes, points.Setting(problem, algorithm, options), kind, at, seed)
+    kept = None if store is None else Store(store)
+    engine = engines.choose(executor, tasks[0])
+    about = {
+        "title": f"sweep over {', '.join(axes)}",
+        "sgdlimit_kind": "sweep",
+        "kind": kind,
+        "problem": json.dumps(to_words(problem)),
+        "algorithm": json.dumps(to_words(algorithm)),
+        "options": json.dumps(to_words(options)),
+        "sgdlimit_version": __version__,
+        "numerical_version": numerical_version(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
     try:
-        outcomes = asked.stored()
-        outcomes |= _computed(asked, asked.missing(outcomes), progress)
+        outcomes = _computed(tasks, kept, engine, progress)
     except KeyboardInterrupt:
         words = "no point was kept; give the sweep a folder, store='…', and the same call goes on from there"
-        if asked.store is not None:
-            total, missing = len(asked.tasks), len(asked.missing(asked.stored()))
-            words = f"{total - missing} of {total} points are kept in {asked.store.folder}"
+        if kept is not None:
+            words = f"{sum(task.key in kept for task in tasks)} of {len(tasks)} points are kept in {kept.folder}"
             words += "; the same call goes on from there"
         raise KeyboardInterrupt(words) from None
-    found = assemble(asked.axes, asked.tasks, outcomes, asked.about)
+    found = assemble(axes, tasks, outcomes, about)
     broken = [line for line in found.failed if line["status"] == "failed"]
     if broken:
-        words = f"{len(broken)} of {len(asked.tasks)} points failed; the first: {broken[0]['reason']}"
+        words = f"{len(broken)} of {len(tasks)} points failed; the first: {broken[0]['reason']}"
         warnings.warn(words, SweepWarning, stacklevel=2)
     return found
 
 
-def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) -> dict[str, Outcome]:
-    """Compute what is missing; what another sweep puts into the store meanwhile is taken from there."""
-    store, left, total = asked.store, list(missing), len(asked.tasks)
-    outcomes: dict[str, Outcome] = {}
-    failures = 0
+def _tasks(
+    axes: Mapping[str, tuple[object, ...]], base: points.Setting, kind: str, times: np.ndarray, seed: int
+) -> list[Task]:
+    """The task of every point, the last axis fastest; refused are all that cannot be computed, or would not be kept."""
+    for option, value in base.options.items():
+        if option in NOT_HERE and option in parameters_of(function(kind)):
+            why = f"a sweep keeps curves and final values; for one point call sl.{kind} itself"
+            raise reject(option, "an option of a sweep", why)
+        if option not in takes(kind):
+            raise reject(option, value, f"unknown option; there are {', '.join(takes(kind))}")
+    paths = points.find(list(axes), base, [name for name in takes(kind) if name != "t_max"])
+    tasks = []
+    for values in itertools.product(*axes.values()):
+        point = dict(zip(axes, values, strict=True))
+        setting = points.setting(point, base, paths)
+        own = dict(setting.options)
+        number = seed_number(own.pop("seed", seed))
+        if kind == "solve":
+            numbers(**{name: own[name] for name in Numbers._fields if name in own})
+        labels = {name: points.label(value) for name, value in point.items()}
+        tasks.append(Task(setting.problem, setting.algorithm, kind, own, times, number, labels))
+    for name, taken in parameters_of(function(kind)).items():
+        if taken.default is taken.empty and name not in (*NOT_HERE, *tasks[0].options):
+            raise reject(name, "nothing", f"sl.{kind} needs it")
+    metrics.on_samples(tasks[0].problem, base.options.get("metrics"))
+    metrics.on_weights(tasks[0].problem, base.options.get("weight_metrics"))
+    return tasks
+
+
+def _computed(
+    tasks: list[Task], store: Store | None, engine: engines.Engine, progress: bool | None
+) -> dict[str, Outcome]:
+    """Every outcome by its hash: what is not in the store is computed, unless another sweep puts it there meanwhile."""
+    outcomes = {} if store is None else store.load(task.key for task in tasks)
+    left = list({task.key: task for task in tasks if task.key not in outcomes}.values())
+    if not left:
+        return outcomes
+    total, failures = len({task.key for task in tasks}), 0
     others: set[str] = set()
     """Points that another sweep has put into the store since we looked."""
 
@@ -92,12 +155,10 @@ def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) 
             else:
                 yield task
 
-    if not missing:
-        return outcomes
     with (
-        Progress("sweep", len(missing), progress) as bar,
+        Progress("sweep", len(left), progress) as bar,
         warnings.catch_warnings(action="ignore", category=RuntimeWarning),  # `status` and `reason` tell of every point
-        contextlib.closing(asked.engine(pending())) as finished,
+        contextlib.closing(engine(pending())) as finished,
     ):
         for task, outcome in finished:
             if store is not None and outcome.lasting and not done_elsewhere(task):
@@ -105,5 +166,5 @@ def _computed(asked: PreparedSweep, missing: list[Task], progress: bool | None) 
             outcomes[task.key] = outcome
             failures += outcome.failed
             bar.advance()
-            bar.phase(f"{total - len(missing) + len(outcomes.keys() | others)} of {total} done, {failures} failed")
+            bar.phase(f"{len(outcomes.keys() | others)} of {total} done, {failures} failed")
     return outcomes if store is None else outcomes | store.load(others - outcomes.keys())

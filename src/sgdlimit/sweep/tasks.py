@@ -20,10 +20,9 @@ import numpy as np
 from .. import _machine as machine
 from .._fingerprint import digest
 from .._version import __version__
-from .._vocabulary import parameters_of
 from ..algorithms import Algorithm
 from ..control.stages import CROWDED
-from ..errors import InputError
+from ..errors import InputError, parameters_of
 from ..execute.crew import Talk, alone
 from ..execute.place import Shared
 from ..problem import Problem
@@ -77,25 +76,20 @@ class Task:
     @cached_property
     def key(self) -> str:
         """Hash of everything above but the labels: 128 bits, the same in every process."""
-        return _hash(self._inputs | {"seed": self.seed, "numerical version": self.version})[:32]
-
-    @property
-    def _inputs(self) -> dict[str, str]:
         options = {
             f"option {name}": json.dumps(value) if isinstance(value, float | int | str | None) else digest(value)
             for name, value in self.options.items()
             if name not in WITHOUT_EFFECT
         }
-        return options | {
+        words = options | {
             "problem": _identified(self.problem),
             "algorithm": _identified(self.algorithm),
             "times": hashlib.sha256(self.times.tobytes()).hexdigest(),
             "kind": self.kind,
+            "seed": self.seed,
+            "numerical version": self.version,
         }
-
-
-def _hash(words: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _identified(model: Problem | Algorithm) -> str:
