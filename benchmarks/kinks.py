@@ -17,12 +17,13 @@ import sgdlimit as sl
 
 NAMES = ("train_loss", "test_loss", "overlap", "norm")
 SHARED: dict[str, Any] = {"sample_ratio": 1.5, "teacher": sl.Normal(1.0), "noise": sl.Normal(0.3)}
+SPARSE: dict[str, Any] = SHARED | {"teacher": sl.SparseNormal(0.3, 1.5)}
 RELU: dict[str, Any] = {"readout": (1.0, -0.5, 0.5)}
 CASES = {
     "hinge": sl.Problem(loss=sl.Hinge(), labels=sl.Sign(), penalty=sl.Ridge(0.05), **SHARED),
     "absolute": sl.Problem(loss=sl.Absolute(), penalty=sl.Ridge(0.05), **SHARED),
     "quantile": sl.Problem(loss=sl.Quantile(0.8), penalty=sl.Ridge(0.05), **SHARED),
-    "L1": sl.Problem(loss=sl.Square(), penalty=sl.L1(0.3), **(SHARED | {"teacher": sl.SparseNormal(0.3, 1.5)})),
+    "L1": sl.Problem(loss=sl.Square(), penalty=sl.L1(0.3), **SPARSE),
     "relu": sl.Problem(
         loss=sl.TwoLayer("relu", **RELU), labels=sl.TwoLayerLabels("relu", readout=(1.0, 0.5)), init=sl.Normal(0.5),
         width=3, teacher_width=2, **SHARED,
