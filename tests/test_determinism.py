@@ -21,7 +21,7 @@ CASES = {
     "shuffled": (square(), sl.ShuffledSGD(0.3, batch_size=2)),
     "persistent": (square(), sl.PersistentSGD(0.3, 1.0)),
 }
-SOLVE = {"dt": 0.0625, "samples": 1024, "replicas": 4}  # steps that are whole in binary
+SOLVE = {"dt": 0.0625, "samples": 1024, "replicas": 4, "functions": 6}  # steps that are whole in binary
 CURVES = ("train_loss", "train_error", "overlap", "norm")
 
 

@@ -32,7 +32,7 @@ QUICK = ("figure", "verify", "frameworks")
 """Commands that take minutes: they are run with --quick, in a test of their own."""
 ENDLESS = ("explore",)
 """Commands that do not end; their own tests start them."""
-FAST = ("README.md", "docs/conventions.md", "docs/sweeps.md")
+FAST = ("docs/conventions.md", "docs/sweeps.md")
 
 
 def written(path: Path) -> bool:

@@ -26,7 +26,8 @@ from sgdlimit.execute import crew, loop, place, together
 from sgdlimit.execute.crew import sizes
 from sgdlimit.solver import solve_many
 
-QUICK = {"t_max": 0.4, "samples": 4096, "progress": False}
+QUICK = {"t_max": 0.4, "dt": 0.025, "functions": 4, "samples": 4096, "progress": False}
+"""One stage under one memory: others are programs of their own."""
 CURVES = ("train_loss", "test_loss", "train_error", "test_error", "norm")
 ROUNDING = 2e-5
 """Of a curve's largest value: single precision, added up over a hundred steps; seen: 1e-7 to 1e-6."""
@@ -101,7 +102,9 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("name", POINTS)
+@pytest.mark.parametrize(
+    "name", [name if name in ("SGD", "particles") else pytest.param(name, marks=pytest.mark.slow) for name in POINTS]
+)
 def test_one_program_for_many(name, batches):
     """As the single calls, up to rounding, and all marches of all points were put together."""
     points = POINTS[name]

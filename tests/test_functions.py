@@ -522,7 +522,11 @@ def test_metrics_see_what_they_read(name, ridge, monkeypatch):
     words = {"metrics": {"scaled": scaled}, "t_max": 0.5}
     if name != "online":
         words["weight_metrics"] = {"product": scaled_weight}
-    small = {"solve": {"dt": 0.1, "samples": 1024}, "simulate": {"dim": 30, "trials": 2}, "online": {"samples": 512}}
+    small = {
+        "solve": {"dt": 0.1, "samples": 1024, "functions": 4},
+        "simulate": {"dim": 30, "trials": 2},
+        "online": {"samples": 512},
+    }
     once = getattr(sl, name)(ridge, sl.SGF(0.3), **words, **small[name])
     monkeypatch.setattr(sys.modules[__name__], "METRIC", 8.0)
     other = getattr(sl, name)(ridge, sl.SGF(0.3), **words, **small[name])

@@ -67,7 +67,9 @@ def test_labels_of_one_value_are_learned_by_the_intercept_alone():
     assert solution["test_loss"][-1] < 1e-3
 
 
-@pytest.mark.parametrize("algorithm", [sl.GradientFlow(), sl.SGD(0.1), sl.SGF(0.001)], ids=str)
+@pytest.mark.parametrize(
+    "algorithm", [sl.GradientFlow(), sl.SGD(0.1), pytest.param(sl.SGF(0.001), marks=pytest.mark.slow)], ids=str
+)
 def test_equal_labels_do_not_run_away(algorithm):
     """y = 1 without a penalty: the force is the same for all samples at first, as the constant among the regressors."""
     solution = sl.solve(noisy(sl.Point(1.0), penalty=sl.NoPenalty(), sample_ratio=2.0), algorithm, t_max=4.0, tol=0.05)

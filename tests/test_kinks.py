@@ -178,8 +178,13 @@ STEPS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("width", [1, 2])
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        *((name, 1) for name in STEPS),
+        *(pytest.param(n, 2, marks=() if n in ("L1", "own") else pytest.mark.slow) for n in STEPS),
+    ],
+)
 def test_the_implicit_step_is_the_proximal_one(name, width):
     """Against a search by NumPy, with the schedule of the end of the step; its slope against differences."""
     penalty, formula = STEPS[name]

@@ -440,7 +440,7 @@ CASES = {
         sl.ShuffledSGD(0.35),
     ),
 }  # fmt: skip
-QUICK = ("SGD", "proportional", "jumping schedule", "momentum", "particles")
+QUICK = ("SGD", "proportional", "momentum", "particles")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])

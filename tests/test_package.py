@@ -48,7 +48,7 @@ def test_import_is_fast():
     """Under 2 s with everything that a first problem needs; the best of three, since the machine may be busy."""
     code = "import time; t = time.perf_counter(); import sgdlimit as sl; sl.Problem, sl.simulate; "
     code += "print(time.perf_counter() - t)"
-    assert min(float(python(code)) for _ in range(3)) < 2.0
+    assert any(float(python(code)) < 2.0 for _ in range(3))
 
 
 def test_rooms_import_only_from_rooms_above():

@@ -294,11 +294,16 @@ def test_problems_pickle_by_the_names_of_their_functions():
 def test_jumps_are_looked_for_where_pre_activations_reach(scale, place):
     from sgdlimit.control.checks import look
 
-    jump = sl.Loss(lambda r, y: 0.5 * (r - y) ** 2 + 0.01 * scale**2 * (r > place))
+    numbers = {"scale": scale, "place": place}  # one program for all
+    jump = sl.Loss(
+        lambda r, y, scale, place: 0.5 * (r - y) ** 2 + 0.01 * scale**2 * (r > place), parameters=numbers
+    )  # fmt: skip
     problem = sl.Problem(**(GOOD | {"loss": jump, "teacher": sl.Normal(scale)}))
     with pytest.raises(sl.InputError, match=rf"loss.*value that jumps, near {place:.4g}".replace("+", r"\+")):
         look(problem, sl.SGF(0.1), 1.0)
-    kink = sl.Loss(lambda r, y: 0.5 * (r - y) ** 2 + scale * jnp.maximum(r - place, 0.0))
+    kink = sl.Loss(
+        lambda r, y, scale, place: 0.5 * (r - y) ** 2 + scale * jnp.maximum(r - place, 0.0), parameters=numbers
+    )  # fmt: skip
     assert look(sl.Problem(**(GOOD | {"loss": kink, "teacher": sl.Normal(scale)})), sl.SGF(0.1), 1.0).limit > 0
 
 

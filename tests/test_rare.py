@@ -149,7 +149,7 @@ def test_sparse_weights_that_are_followed_one_by_one_make_a_march_larger():
         sl.solve(problem, sl.SGF(0.3), t_max=1.0)
 
 
-@pytest.mark.parametrize("name", HEAVY)
+@pytest.mark.parametrize("name", [pytest.param("student", marks=pytest.mark.slow), "lognormal", "pareto"])
 def test_loss_under_heavy_noise(name):
     """Huber's loss grows less than z², whose stated moment must not pull at it; the squared error does not settle."""
     noise, exact = HEAVY[name]

@@ -193,7 +193,9 @@ AGAINST = {
 
 
 @pytest.mark.filterwarnings("ignore::sgdlimit.UnreliableWarning")
-@pytest.mark.parametrize("name", AGAINST)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in ("reshuffled", "groups") else ()) for n in AGAINST]
+)
 def test_means_are_those_of_all_tangents(name):
     """Over replicas on the same random numbers, on one grid of ten steps."""
     problem, algorithm, more = AGAINST[name]

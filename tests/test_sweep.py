@@ -232,7 +232,7 @@ def test_points_survive_ctrl_c_and_the_message_says_how_to_go_on(ridge, tmp_path
 def test_a_point_that_others_left_no_memory_for_is_computed_again(ridge, tmp_path, monkeypatch):
     """The best so far is shown, and not kept: with the memory that others held then it comes out otherwise."""
     march, done = stages.climbed, []
-    call = {"over": {"temperature": [0.3]}, "t_max": 1.0, "tol": 1e-2, "replicas": 4, "store": tmp_path / "s"}
+    call = {"over": {"temperature": [0.3]}, "t_max": 1.0, "tol": 2e-2, "replicas": 4, "store": tmp_path / "s"}
 
     def crowded(*given):
         if done:

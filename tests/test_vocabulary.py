@@ -9,7 +9,7 @@ from sgdlimit.errors import parameters_of
 
 ALGORITHM = sl.SGF(0.3)
 WORDS = {
-    "solve": {"dt": 0.1, "samples": 1024},
+    "solve": {"dt": 0.1, "samples": 1024, "functions": 4},
     "simulate": {"dim": 30, "trials": 2},
     "online": {"samples": 512},
     "least_squares": {},
