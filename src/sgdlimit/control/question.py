@@ -15,11 +15,10 @@ from .._types import Scalar
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share
 from ..dmft import memory, planning
-from ..dmft.assemble import assemble
+from ..dmft.march import assemble
 from ..dmft.memory import Memory
-from ..dmft.response import Regression, Response
+from ..dmft.response import Regression, Response, Tangents
 from ..dmft.system import System
-from ..dmft.tangents import Tangents
 from ..errors import precision, real, reject, seed_number, whole
 from ..execute.place import Place, Room, Shared
 from ..measure.pace import knots_of, moving_of
@@ -47,20 +46,11 @@ Averages = Mapping[str, Callable[..., Scalar]]
 """Functions of the user's by name, to be averaged."""
 
 
-class Given(TypedDict, total=False):
-    """What a call may say, beside problem, algorithm and t_max."""
+class Further(TypedDict, total=False):
+    """What `solve` can be told beside its usual arguments."""
 
-    tol: float | None
     variables: str | Sequence[str] | None
-    times: ArrayLike | None
-    dt: float | None
-    samples: int | None
-    replicas: int
-    functions: int | None
-    seed: int
-    max_seconds: float | None
     max_bytes: float | None
-    checkpoint: str | os.PathLike[str] | None
     extrapolate: bool | None
     kernels: bool
     snapshots: ArrayLike | None
@@ -68,6 +58,20 @@ class Given(TypedDict, total=False):
     weight_metrics: Averages | None
     test_data: DataLaw | None
     dtype: str
+
+
+class Given(Further, total=False):
+    """What a call may say, beside problem, algorithm and t_max."""
+
+    tol: float | None
+    times: ArrayLike | None
+    dt: float | None
+    samples: int | None
+    replicas: int
+    functions: int | None
+    seed: int
+    max_seconds: float | None
+    checkpoint: str | os.PathLike[str] | None
 
 
 class Numbers(NamedTuple):

@@ -5,19 +5,23 @@ a number, and is cut off.
 """
 
 import threading
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from .._types import Array, Host
+from .. import _machine as machine
+from .._types import Array, Host, Scalar, Tree
 from ..dmft import march
 from ..dmft.march import State
 from ..dmft.planning import Level
 from ..dmft.system import Start, System
 from ..dmft.work import Records, Values, in_turn, sound
 from ..results.checkpoint import Checkpoint
+from .place import bytes_of
 
 OnDevice = dict[str, Array]
 """Records of a chunk of steps by name, which the device may still be at."""
@@ -33,22 +37,6 @@ class March(NamedTuple):
     system: System
     start: Start
     level: Level
-
-
-class Program(Protocol):
-    """A march, or several, as compiled calls."""
-
-    def begin(self) -> State:
-        """Return the state before step 0."""
-        ...
-
-    def advance(self, state: State, at: Host, count: int) -> tuple[State, OnDevice]:
-        """Return the state after `count` of the steps `at`, and what was recorded."""
-        ...
-
-    def read(self, records: OnDevice, count: int) -> list[Values]:
-        """Return the records of the first `count` steps of each march, on the host."""
-        ...
 
 
 class One:
@@ -73,9 +61,114 @@ class One:
     def look(self, state: State, i: int) -> Values:
         """Return draws of the effective processes before step i."""
         here = jax.tree.map(lambda part: part[i], self.own.level.steps)
-        return {
-            name: np.asarray(part) for name, part in march.look(self.own.system, self.own.start, state, here).items()
-        }
+        return jax.tree.map(np.asarray, march.look(self.own.system, self.own.start, state, here))
+
+
+# --- problems of equal shape side by side in one program, for devices that a single one leaves idle ---
+
+
+STACK = jax.jit(jnp.stack)
+Leaves = tuple[Array | Host, ...]
+"""Of trees that lie side by side."""
+
+
+class Layout(NamedTuple):
+    """How trees of equal shapes lie side by side."""
+
+    structure: Tree
+    axes: tuple[int | None, ...]
+    """Of every leaf: 0 where trees differ, None where all have the same."""
+    scalars: tuple[type | None, ...]
+    """Of every leaf that is a plain number, its type: it takes the precision of what it meets."""
+
+    def tree(self, leaves: Leaves) -> Tree:
+        """Return one of the trees from its own leaves, inside vmap."""
+        plain = [
+            leaf if kind is None else jnp.asarray(kind(0)).at[()].set(leaf)  # weakly typed, as a plain number is
+            for leaf, kind in zip(leaves, self.scalars, strict=True)
+        ]
+        return jax.tree.unflatten(self.structure, plain)
+
+
+def stack(trees: Sequence[Tree]) -> tuple[Layout, Leaves]:
+    """Return trees side by side: how they lie, and their leaves.
+
+    Leaves that are the same array in all are kept once; plain numbers never, so that the program does not depend on
+    which of them differ.
+    """
+    axes, kinds, leaves = [], [], []
+    for row in zip(*(jax.tree.leaves(tree) for tree in trees), strict=True):
+        kind = type(row[0]) if type(row[0]) in (bool, int, float) else None
+        once = kind is None and all(_same(leaf, row[0]) for leaf in row)
+        axes.append(None if once else 0)
+        kinds.append(kind)
+        leaves.append(
+            row[0] if once else (STACK if any(isinstance(leaf, jax.Array) for leaf in row) else np.stack)(row)
+        )
+    return Layout(jax.tree.structure(trees[0]), tuple(axes), tuple(kinds)), tuple(leaves)
+
+
+def _same(leaf: object, other: object) -> bool:
+    return leaf is other or (
+        isinstance(leaf, np.ndarray) and isinstance(other, np.ndarray) and np.array_equal(leaf, other)
+    )
+
+
+@partial(jax.jit, static_argnames="layout")
+def _begin(layout: Layout, points: Leaves) -> State:
+    return jax.vmap(lambda *own: march.begin(*layout.tree(own)), in_axes=layout.axes)(*points)
+
+
+@partial(jax.jit, static_argnames=("layout", "grid"), donate_argnames="state", compiler_options=march.OPTIONS)
+def _advance(
+    layout: Layout, points: Leaves, state: State, grid: Layout, chunk: Leaves, count: Scalar
+) -> tuple[State, OnDevice]:
+    """`march.advance` of every point; all take the same number of steps."""
+    plainly = march.advance.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]: a part of another program
+
+    def one(own: Leaves, state: State, steps: Leaves) -> tuple[State, OnDevice]:
+        return plainly(*layout.tree(own), state, grid.tree(steps), count)
+
+    return jax.vmap(one, in_axes=(layout.axes, 0, grid.axes))(points, state, chunk)
+
+
+class Several:
+    """Marches of equal shape as one program, the last repeated up to a number of points."""
+
+    def __init__(self, marches: list[March], points: int) -> None:
+        if why := machine.lack(points * _bytes(marches[0])):
+            raise MemoryError(why)
+        marches = [*marches, *[marches[-1]] * (points - len(marches))]
+        self.layout, leaves = stack([(own.system, own.start) for own in marches])
+        self.leaves = jax.device_put(leaves)
+        self.grid, self.steps = stack([own.level.steps for own in marches])
+
+    def begin(self) -> State:
+        """Return the states of all points before step 0."""
+        return _begin(self.layout, self.leaves)
+
+    def advance(self, state: State, at: Host, count: int) -> tuple[State, OnDevice]:
+        """Return the states after `count` of the steps `at`, and what was recorded."""
+        chunk = tuple(
+            leaf[at] if axis is None else leaf[:, at] for leaf, axis in zip(self.steps, self.grid.axes, strict=True)
+        )
+        return _advance(self.layout, self.leaves, state, self.grid, chunk, count)
+
+    def read(self, records: OnDevice, count: int) -> list[Values]:
+        """Return the records of the first `count` steps of each march, on the host."""
+        values = {name: np.asarray(part) for name, part in records.items()}
+        points = len(next(iter(values.values())))
+        return [{name: part[i][:, :count] for name, part in values.items()} for i in range(points)]
+
+
+def _bytes(own: March) -> float:
+    """What one of them holds: its state, and two chunks of records."""
+    replicas = len(own.start.z)
+    records = sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in march.recorded(own.system).values())
+    return bytes_of(own.system, replicas) + 2 * replicas * march.CHUNK * records
+
+
+# --- either of them, chunk by chunk ---
 
 
 class Middle(NamedTuple):
@@ -86,7 +179,7 @@ class Middle(NamedTuple):
 
 
 def along(
-    program: Program,
+    program: One | Several,
     total: int,
     *,
     marches: int = 1,
@@ -162,7 +255,7 @@ def _resumed(found: Values, fresh: State) -> tuple[int, State, Records]:
 
 
 def _is_key(leaf: Array) -> bool:
-    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _plain(leaf: Array) -> Host:
@@ -173,5 +266,5 @@ def _plain(leaf: Array) -> Host:
 def _like(array: Host, leaf: Array) -> Array:
     """Back on the device, as `leaf` is."""
     if _is_key(leaf):
-        return jax.random.wrap_key_data(jax.numpy.asarray(array))
+        return jax.random.wrap_key_data(jnp.asarray(array))
     return jax.device_put(array.copy(), leaf.sharding)  # the next chunk takes it over, the checkpoint keeps its own
