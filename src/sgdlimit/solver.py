@@ -141,7 +141,7 @@ def solve_many(
     most: at a time. joint: whether marches are put together into one program; left out, on all but CPUs.
     """
 
-    talks = [lambda shared, call=call: solving(*call[:2], shared, **call[2]) for call in calls]
+    talks = [lambda shared, call=call: solving(call[0], call[1], shared, **call[2]) for call in calls]
     with Progress("solve", len(calls), progress) as bar:
         for found in many(talks, most, joint):
             bar.advance()

@@ -177,19 +177,15 @@ def solve(ask: Question) -> Talk[Outcome]:
                 why = "memory that seemed to be there is not, other work may hold it; set it, or end that work"
                 raise reject("max_bytes", f"{ask.place.room.now:.3g}, out of memory", why) from error
             return Outcome(best, turn - 1, compiling, *told(ask, best, "budget", CROWDED))
-        compiling += reached.compiling
-        if reached.found.diverged:
-            return Outcome(reached, turn, compiling, "complete", "")
-        best = reached
-        if reached.worst() <= ask.goal.tol / WITHIN:
+        best, compiling = reached, compiling + reached.compiling
+        if reached.found.diverged or reached.worst() <= ask.goal.tol / WITHIN:
             return Outcome(reached, turn, compiling, "complete", "")
         effort = _cautious(ask, next_effort(ask, reached), reached)
         if effort == reached.effort:
             return Outcome(reached, turn, compiling, *told(ask, reached, "tolerance missed"))
         left = begin + ask.max_seconds - clock.perf_counter()
         if seconds_of(effort, reached) > left:
-            shorter = _within(effort, reached, left)
-            if shorter is None:
+            if (shorter := _within(effort, reached, left)) is None:
                 return Outcome(reached, turn, compiling, *told(ask, reached, "budget"))
             effort = shorter
     assert best is not None
@@ -204,10 +200,12 @@ def one_stage(stage: Stage) -> Talk[Reached]:
         try:
             wanted = next(talk) if done is None else talk.send(done)
         except StopIteration as end:
-            labelled = label(end.value, SOURCES, ask.extrapolate, ask.place.shared)
-            return Reached(stage, end.value, labelled, clock.perf_counter() - begin - compiling, compiling)
+            found: Marched = end.value
+            break
         done = yield wanted
         compiling += done.compiling
+    labelled = label(found, SOURCES, ask.extrapolate, ask.place.shared)
+    return Reached(stage, found, labelled, clock.perf_counter() - begin - compiling, compiling)
 
 
 def next_effort(ask: Question, reached: Reached) -> Effort:

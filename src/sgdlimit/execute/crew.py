@@ -28,7 +28,7 @@ from ..dmft.planning import Level
 from ..dmft.work import Records, Work, joined
 from ..errors import reject, whole
 from ..progress import Progress
-from .loop import March, Middle, One, Several, Stopped, along
+from .loop import March, One, Several, Stopped, along
 from .place import Place, Shared, stacked
 
 T = TypeVar("T")
@@ -153,7 +153,7 @@ class _Slice:
             (records,) = along(
                 One(self.march()), len(self.level.times), keep=self.work.keep, stop=stop,
                 told=lambda steps: told(steps * len(self.work.replicas)),
-                middle=Middle(self.place.kept, f"{self.work.name} begun"),
+                kept=self.place.kept, name=f"{self.work.name} begun",
             )  # fmt: skip
         return self.found(records)
 
@@ -453,5 +453,5 @@ def _batch(slices: list[_Slice], points: int, stop: threading.Event) -> list[Rec
         return [None] * len(slices)
     with precise():
         program = Several([own.march() for own in slices], points)
-        found = along(program, len(slices[0].level.times), marches=len(slices), told=_silent, stop=stop)
+        found = along(program, len(slices[0].level.times), told=_silent, stop=stop)
     return [own.found(records) for own, records in zip(slices, found, strict=True)]

@@ -42,6 +42,8 @@ class March(NamedTuple):
 class One:
     """One march as a program of its own."""
 
+    count = 1
+
     def __init__(self, own: March) -> None:
         self.own = own
 
@@ -123,8 +125,8 @@ def _begin(layout: Layout, points: Leaves) -> State:
 def _advance(
     layout: Layout, points: Leaves, state: State, grid: Layout, chunk: Leaves, count: Scalar
 ) -> tuple[State, OnDevice]:
-    """`march.advance` of every point; all take the same number of steps."""
-    plainly = march.advance.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]: a part of another program
+    """`march.advance` of every point, as a part of this program; all take the same number of steps."""
+    plainly = march.advance.__wrapped__  # pyright: ignore[reportAttributeAccessIssue]
 
     def one(own: Leaves, state: State, steps: Leaves) -> tuple[State, OnDevice]:
         return plainly(*layout.tree(own), state, grid.tree(steps), count)
@@ -138,6 +140,7 @@ class Several:
     def __init__(self, marches: list[March], points: int) -> None:
         if why := machine.lack(points * _bytes(marches[0])):
             raise MemoryError(why)
+        self.count = len(marches)
         marches = [*marches, *[marches[-1]] * (points - len(marches))]
         self.layout, leaves = stack([(own.system, own.start) for own in marches])
         self.leaves = jax.device_put(leaves)
@@ -157,8 +160,7 @@ class Several:
     def read(self, records: OnDevice, count: int) -> list[Values]:
         """Return the records of the first `count` steps of each march, on the host."""
         values = {name: np.asarray(part) for name, part in records.items()}
-        points = len(next(iter(values.values())))
-        return [{name: part[i][:, :count] for name, part in values.items()} for i in range(points)]
+        return [{name: part[i][:, :count] for name, part in values.items()} for i in range(self.count)]
 
 
 def _bytes(own: March) -> float:
@@ -171,45 +173,40 @@ def _bytes(own: March) -> float:
 # --- either of them, chunk by chunk ---
 
 
-class Middle(NamedTuple):
-    """Where the state of a march that is not finished is kept, and under which name."""
-
-    kept: Checkpoint
-    name: str
-
-
 def along(
     program: One | Several,
     total: int,
     *,
-    marches: int = 1,
     keep: tuple[int, ...] = (),
     told: Callable[[int], None],
     stop: threading.Event,
-    middle: Middle | None = None,
+    kept: Checkpoint | None = None,
+    name: str = "",
 ) -> list[Records]:
     """Return the records of every march over all steps, or up to where all of them have diverged.
 
-    `told` hears how many steps are done. A chunk's records are read while the next one runs: nothing waits for the
-    host.
+    `told` hears how many steps are done; a single march that is not finished is `kept` under a name. A chunk's records
+    are read while the next one runs: nothing waits for the host.
     """
-    size = march.CHUNK
+    size, kept = march.CHUNK, kept or Checkpoint(None, {})
     stops = sorted({*range(size, total, size), *(i for i in keep if i > 0), total})
     state = program.begin()
-    parts: list[list[Values]] = [[] for _ in range(marches)]
-    ends = [(0, "")] * marches
+    parts: list[list[Values]] = [[] for _ in range(program.count)]
+    ends = [(0, "")] * program.count
     draws: dict[int, Values] = {}
     waiting: tuple[int, OnDevice] | None = None
     first = 0
-    if middle is not None and (found := middle.kept.get(middle.name)) is not None:
-        first, state, old = _resumed(found, state)
+    if (found := kept.get(name)) is not None:
+        leaves, structure = jax.tree.flatten(state)
+        state = jax.tree.unflatten(structure, [_like(found.pop(f"state {i}"), leaf) for i, leaf in enumerate(leaves)])
+        first, old = int(found.pop("first")), Records.unpacked(found)
         parts, ends, draws = [[old.values]], [(old.reached, "")], old.draws
         stops = [last for last in stops if last > first]
 
     def read(pending: tuple[int, OnDevice]) -> bool:
         """Whether some march goes on."""
         count, device = pending
-        for i, values in enumerate(program.read(device, count)[:marches]):
+        for i, values in enumerate(program.read(device, count)):
             reached, reason = ends[i]
             if not reason:
                 good, reason = sound(values, count)
@@ -230,28 +227,20 @@ def along(
             waiting = None
             break
         waiting, first = (last - first, records), last
-        if middle is not None and middle.kept.due and last < total:
+        if kept.due and last < total:
             goes_on, waiting = read(waiting), None
             if not goes_on:
                 break
             so_far = Records(in_turn(parts[0]), draws, ends[0][0], "").packed()
             leaves = {f"state {i}": _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-            middle.kept.put(middle.name, so_far | leaves | {"first": np.asarray(first)})
+            kept.put(name, so_far | leaves | {"first": np.asarray(first)})
     if waiting is not None:
         read(waiting)
-    if middle is not None:
-        middle.kept.drop(middle.name)
+    kept.drop(name)
     return [
         Records(in_turn(own), {i: d for i, d in draws.items() if i < reached}, reached, reason)
         for own, (reached, reason) in zip(parts, ends, strict=True)
     ]
-
-
-def _resumed(found: Values, fresh: State) -> tuple[int, State, Records]:
-    """The step, the state and the records of a march that was begun; `fresh`: a state of the same form."""
-    leaves, structure = jax.tree.flatten(fresh)
-    state = jax.tree.unflatten(structure, [_like(found.pop(f"state {i}"), leaf) for i, leaf in enumerate(leaves)])
-    return int(found.pop("first")), state, Records.unpacked(found)
 
 
 def _is_key(leaf: Array) -> bool:
