@@ -95,11 +95,10 @@ def numbers(given: Mapping[str, Any]) -> Numbers:
         samples = whole("samples", samples, least=64, most=MOST_SAMPLES, why=why)
     if dt is not None:
         dt = real("dt", dt, above=0, why="it must be a positive time step")
-    most = [
-        math.inf if bound is None else real(name, bound, above=0, why=f"it must be a positive number of {unit}")
-        for name, unit in (("max_seconds", "seconds"), ("max_bytes", "bytes"))
-        for bound in (given.get(name),)
-    ]
+    most = [math.inf, math.inf]
+    for i, (name, unit) in enumerate((("max_seconds", "seconds"), ("max_bytes", "bytes"))):
+        if (bound := given.get(name)) is not None:
+            most[i] = real(name, bound, above=0, why=f"it must be a positive number of {unit}")
     why = "a standard error needs 4 to 4096 replicas"
     return Numbers(tol, dt, samples, whole("replicas", given.get("replicas", 16), least=4, most=4096, why=why), *most)
 
