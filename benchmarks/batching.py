@@ -20,7 +20,7 @@ import numpy as np
 
 import sgdlimit as sl
 from sgdlimit.dmft import march, memory, noise, planning
-from sgdlimit.dmft.assemble import assemble
+from sgdlimit.dmft.march import assemble
 from sgdlimit.execute.place import stacked
 from sgdlimit.solver import solve_many
 

@@ -22,7 +22,7 @@ import numpy as np
 
 import sgdlimit as sl
 from sgdlimit.dmft import march, memory
-from sgdlimit.dmft.assemble import assemble
+from sgdlimit.dmft.march import assemble
 from sgdlimit.dmft.work import Work
 from sgdlimit.execute.crew import Talk, Wanted, alone, precisely
 from sgdlimit.execute.place import Place, Room, Shared, bytes_of

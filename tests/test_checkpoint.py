@@ -12,7 +12,7 @@ from problems import logistic, square
 
 import sgdlimit as sl
 from sgdlimit.dmft import march, memory
-from sgdlimit.dmft.assemble import assemble
+from sgdlimit.dmft.march import assemble
 from sgdlimit.dmft.work import Work
 from sgdlimit.execute.place import Place, Room, bytes_of
 from sgdlimit.results import checkpoint

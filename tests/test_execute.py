@@ -22,7 +22,7 @@ import pytest
 import sgdlimit as sl
 from sgdlimit import _machine as machine
 from sgdlimit.dmft import march, noise
-from sgdlimit.execute import crew, loop, place, together
+from sgdlimit.execute import crew, loop, place
 from sgdlimit.execute.crew import sizes
 from sgdlimit.solver import solve_many
 
@@ -210,18 +210,18 @@ def test_work_that_cannot_be_put_together_is_told_to_all(monkeypatch):
 @pytest.mark.parametrize("failure", [MemoryError, ValueError])
 def test_a_batch_that_fails_goes_in_smaller_ones(failure, monkeypatch):
     """Down to single calls, to the last bit; told, unless it is memory that is missing."""
-    real = together._begin
+    real = loop._begin
 
     def failing(layout, points):
         raise failure("no room")
 
-    monkeypatch.setattr(together, "_begin", failing)
+    monkeypatch.setattr(loop, "_begin", failing)
     calls = [(*point, QUICK) for point in POINTS["SGD"]]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found = in_order(calls, joint=True)
     assert bool([w for w in told if "one program" in str(w.message)]) == (failure is ValueError)
-    monkeypatch.setattr(together, "_begin", real)
+    monkeypatch.setattr(loop, "_begin", real)
     for ours, (problem, algorithm, options) in zip(found, calls, strict=True):
         alike(ours, sl.solve(problem, algorithm, **options), ROUNDING)
 
@@ -229,9 +229,9 @@ def test_a_batch_that_fails_goes_in_smaller_ones(failure, monkeypatch):
 def test_too_large_for_memory(monkeypatch, batches):
     """Where not all fit at once, fewer are marched at a time."""
     calls = [(*point, QUICK | {"seed": seed}) for point in POINTS["SGD"] for seed in (0, 1, 2)]
-    monkeypatch.setattr(together, "_bytes", lambda asked: 1.0)
+    monkeypatch.setattr(loop, "_bytes", lambda asked: 1.0)
     room = SimpleNamespace(lack=lambda needed: "it is full" if needed > 5 else "")
-    monkeypatch.setattr(together, "machine", room)
+    monkeypatch.setattr(loop, "machine", room)
     found = in_order(calls, joint=True)
     assert all(part.about["status"] == "complete" for part in found)
     assert 2 in batches
@@ -305,7 +305,7 @@ def test_plain_numbers_stay_plain():
     """A number takes the precision of what it meets, also side by side."""
 
     def mapped(fn, items):
-        layout, leaves = together.stack(items)
+        layout, leaves = loop.stack(items)
         return jax.vmap(lambda *own: fn(*layout.tree(own)), in_axes=layout.axes)(*leaves)
 
     with jax.enable_x64(True):

@@ -14,12 +14,12 @@ from scipy import stats
 import sgdlimit as sl
 from sgdlimit import _random
 from sgdlimit.algorithms.minibatch import poisson
-from sgdlimit.dmft import data_side, march, memory, noise, planning
-from sgdlimit.dmft.assemble import assemble
+from sgdlimit.dmft import march, memory, noise, planning
 from sgdlimit.dmft.integrator import Explicit, Implicit
+from sgdlimit.dmft.march import assemble
 from sgdlimit.dmft.memory import Dense, Moments
+from sgdlimit.dmft.response import Tangents
 from sgdlimit.dmft.system import groups_of
-from sgdlimit.dmft.tangents import Tangents
 from sgdlimit.estimate import extrapolation
 from sgdlimit.exact.spectrum import marchenko_pastur
 from sgdlimit.problem import fields
@@ -302,7 +302,7 @@ increments, step = jax.jit(noise.increments), jax.jit(march.step)
 
 @jax.jit
 def view_of(system, x, start, state):
-    return system.weights.view(system, x, start, state.weights, state.data.forces)
+    return system.weights.view(system, x, start, state.weights, state.forces)
 
 
 def tiny(problem, algorithm, samples, steps, *, dt=0.1, linear=True, drawn=False, dtype="float64", **more):
@@ -324,7 +324,7 @@ def test_increments_of_coarse_grids_add_up_the_fine_ones(algorithm):
     totals = {}
     for stride in (1, 2, 4):
         level = planning.level(times, stride, system.memory, "float64")
-        state = data_side.init(system, start).increments
+        state = march.init(system, start).increments
         rows = []
         for i in range(len(level.times)):
             state, Z, _ = increments(system, state, start, row_of(level.steps, i))
@@ -382,8 +382,8 @@ def test_tangents_are_the_derivatives_of_every_sample(algorithm):
     for i in range(steps + 1):
         x = row_of(level.steps, i)
         view = view_of(system, x, start, state)
-        _, Z, expected = increments(system, state.data.increments, start, x)
-        q = data_side.combine(-view.rho / delta, state.data.response)  # (m, n, m, M)
+        _, Z, expected = increments(system, state.increments, start, x)
+        q = memory.combine(-view.rho / delta, state.response)  # (m, n, m, M)
         state, seen = step(system, start, state, x)
         weight = np.ones(M) if expected is None else np.asarray(expected)
         kept.append((view.w, np.asarray(view.rho), Z, np.asarray(q), np.asarray(seen["response"]), weight))

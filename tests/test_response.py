@@ -10,7 +10,7 @@ from problems import logistic, square
 import sgdlimit as sl
 from sgdlimit.control import question
 from sgdlimit.dmft import planning
-from sgdlimit.dmft.assemble import assemble
+from sgdlimit.dmft.march import assemble
 from sgdlimit.dmft.memory import Moments
 from sgdlimit.dmft.noise import draw
 from sgdlimit.dmft.response import RIDGE, Local, Path, Regression, of_samples, regress

@@ -13,8 +13,8 @@ from scipy import stats
 
 import sgdlimit as sl
 from sgdlimit.dmft import memory
-from sgdlimit.dmft.assemble import assemble
-from sgdlimit.dmft.tangents import Tangents
+from sgdlimit.dmft.march import assemble
+from sgdlimit.dmft.response import Tangents
 from sgdlimit.dmft.work import Work
 from sgdlimit.execute.loop import March, One, along
 from sgdlimit.execute.place import stacked

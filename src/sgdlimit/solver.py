@@ -1,25 +1,34 @@
 """`solve` and `plan`: a question is checked, its work is done, and what came out is judged and told."""
 
 import time as clock
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
+
+import numpy as np
 
 from ._machine import keep_programs
 from .algorithms import Algorithm
 from .control import stages
-from .control.outcome import LEVEL, finished
-from .control.question import DEFAULT_TOLERANCE, Averages, Given, asked
-from .control.stages import Forecast
-from .errors import check_words, elsewhere, words
+from .control.question import DEFAULT_TOLERANCE, Further, Given, Question, asked
+from .control.sources import FiniteSamples, Memory, TimeStep
+from .control.stages import Forecast, Outcome, Reached
+from .errors import DivergenceWarning, Interrupted, ToleranceWarning, UnreliableWarning, check_words, elsewhere, words
+from .estimate.curves import draws
+from .estimate.marched import Marched
+from .exact.stability import divergence_words, largest_stable
 from .execute.crew import Answers, Talk, alone, chosen, many, precisely
 from .execute.place import Shared
-from .problem import DataLaw, Problem
+from .measure.pace import stiff_words
+from .problem import DataLaw, Law, Problem
 from .problem.data import warn_of_rank
 from .progress import Progress
-from .results import Solution
+from .results import Solution, provenance
+from .results.quality import ERROR, Check, Curve, Quality, judge
 
+LEVEL = 4
+"""Of warnings: the function that warns, two on the way, and who called the public one."""
 GONE = {
     "response": "all tangents of every sample are taken by sl.references.tangents, the paper's ρ_ℓ, D_ℓ and D_r by "
     "sl.references.processes; leave it out",
@@ -27,20 +36,6 @@ GONE = {
     "method": "the march is the one method here; for the paper's damped iteration take sl.references.fixed_point",
 } | words("damping iterations", "it belongs to the paper's damped iteration; take sl.references.fixed_point")
 """Words that `solve` once took, each with what to do instead."""
-
-
-class Further(TypedDict, total=False):
-    """What `solve` can be told beside its usual arguments."""
-
-    variables: str | Sequence[str] | None
-    max_bytes: float | None
-    extrapolate: bool | None
-    kernels: bool
-    snapshots: Any
-    metrics: Averages | None
-    weight_metrics: Averages | None
-    test_data: DataLaw | None
-    dtype: str
 
 
 @elsewhere(GONE)
@@ -117,12 +112,7 @@ def solve(
     warn_of_rank(problem.data, problem.data.levels, LEVEL)
     with question.place.kept.keeping():
         outcome = alone(precisely(stages.solve(question)), progress, hands)
-    return finished(question, outcome, begin, "DMFT", **_said(further))
-
-
-def _said(further: Further) -> dict[str, Any]:
-    """What of it a result tells among its options."""
-    return {name: value for name, value in further.items() if name == "test_data" and value is not None}
+    return finished(question, outcome, begin, "DMFT", further.get("test_data"))
 
 
 def solving(problem: Problem, algorithm: Algorithm, shared: Shared, **options: Any) -> Talk[Solution]:
@@ -133,7 +123,7 @@ def solving(problem: Problem, algorithm: Algorithm, shared: Shared, **options: A
     keep_programs()
     question = asked(problem, algorithm, t_max, Given(**options), shared=shared)
     outcome = yield from precisely(stages.solve(question))
-    return finished(question, outcome, begin, "DMFT", **_said(Further(**options)))
+    return finished(question, outcome, begin, "DMFT", options.get("test_data"))
 
 
 Call = tuple[Problem, Algorithm, dict[str, Any]]
@@ -151,12 +141,9 @@ def solve_many(
     most: at a time. joint: whether marches are put together into one program; left out, on all but CPUs.
     """
 
-    def one(call: Call, shared: Shared) -> Talk[Solution]:
-        problem, algorithm, options = call
-        return solving(problem, algorithm, shared, **options)
-
+    talks = [lambda shared, call=call: solving(call[0], call[1], shared, **call[2]) for call in calls]
     with Progress("solve", len(calls), progress) as bar:
-        for found in many([partial(one, call) for call in calls], most, joint):
+        for found in many(talks, most, joint):
             bar.advance()
             yield found
 
@@ -178,3 +165,97 @@ def plan(
     given = Given(tol=tol, variables=variables, times=times, seed=seed, replicas=replicas)
     question = asked(problem, algorithm, t_max, given)
     return alone(precisely(stages.foresee(question)), progress)
+
+
+def finished(ask: Question, outcome: Outcome, begin: float, method: str, test_data: DataLaw | None = None) -> Solution:
+    """Return what was found, judged, told, and with where it comes from."""
+    reached, status, message = outcome.reached, outcome.status, outcome.message
+    found, labelled = reached.found, reached.labelled
+    drawn_variables, drawn_coords = draws(found)
+    if found.diverged:
+        status, message = "diverged", _divergence(found)
+        warnings.warn(message, DivergenceWarning, stacklevel=LEVEL)
+    quality = checked(ask, reached)
+    if status == "interrupted":
+        message = ask.place.kept.told(message)
+    elif status != "diverged" and not quality.passed:
+        status, message = "unreliable", "; ".join(map(str, quality.failed))
+    if status == "unreliable":
+        warnings.warn(message, UnreliableWarning, stacklevel=LEVEL)
+    elif status in ("tolerance missed", "budget"):
+        warnings.warn(message, ToleranceWarning, stacklevel=LEVEL)
+    times_of = found.steps.times
+    options = {
+        "t_max": float(times_of[-1]), "tol": ask.goal.tol if ask.goal.promised else None,
+        "dt": float(np.max(np.diff(times_of))),
+        "steps": len(times_of) - 1, "grids": len(found.records), "samples": found.samples * ask.replicas,
+        "samples_on_finer_grids": found.system.samples * ask.replicas * found.repeats,
+        "samples_of_one_march": found.fed_back[0],
+        "replicas": ask.replicas, "extrapolate": ask.extrapolate and len(found.records) > 1,
+        "memory": type(found.system.memory).__name__.lower(), "functions": found.system.memory.size,
+        "dtype": ask.dtype,
+    } | ({} if test_data is None else {"test_data": test_data})  # fmt: skip
+    diagnostics = {
+        "stages": outcome.stages, "halvings": reached.effort.halvings,
+        "errors": {name: error.to_words() for name, error in labelled.errors.items()},
+        "compile_seconds": round(outcome.compiling, 3),
+        "seconds": round(clock.perf_counter() - begin - outcome.compiling, 3),
+    }  # fmt: skip
+    if found.projection is not None and found.projection["norm"].size:
+        size = np.max(np.abs(found.records[-1].values["norm"]), initial=1e-30)
+        lost = float(np.max(found.projection["norm"], initial=0.0) / size)
+        diagnostics["projection"] = lost if np.isfinite(lost) else None  # after a divergence
+    about = provenance(
+        f"{method}, {'exact' if ask.linear else 'particle'} weights", ask.problem, ask.algorithm, seed=ask.seed,
+        options=options, status=status, message=message, diagnostics=diagnostics,
+    )  # fmt: skip
+    about["quality"] = quality.to_words()
+    solution = Solution(labelled.variables | drawn_variables, labelled.coords | drawn_coords, about)
+    if status == "interrupted":
+        raise Interrupted(solution)
+    return solution
+
+
+def checked(ask: Question, reached: Reached) -> Quality:
+    """Return all checks of a solution: what its curves tell, and what its marches do."""
+    found, labelled = reached.found, reached.labelled
+    solution = Solution(labelled.variables, labelled.coords)
+    curves = {
+        name: Curve(solution[name], solution[f"{name}_stderr"], solution.systematic(name), solution.copies(name))
+        for name in ask.goal.variables
+        if name in solution
+    }
+    quality = judge(solution.time, curves, labelled.scales)
+    worst = {source: reached.worst(source.name) for source in (Memory, TimeStep, FiniteSamples)}
+    further = [
+        Check.most("memory", worst[Memory], 0.05, f"projection error, {found.system.memory.size} functions"),
+        Check.most("time step", worst[TimeStep], 0.05, f"what is left after {len(found.records)} grids"),
+        Check.report("finite samples", worst[FiniteSamples], f"bias of marches of {found.fed_back[0]} samples"),
+    ]
+    return quality + further + _stated(ask, found)
+
+
+def _stated(ask: Question, found: Marched) -> list[Check]:
+    """Under noise without a fourth moment: how far E z² of the samples is from that which its law states."""
+    law, curves = ask.problem.noise, [name for name in ask.goal.variables if name in ask.heavy]
+    if not curves or not isinstance(law, Law) or law.second_moment is None:
+        return []
+    drawn = float(np.mean([np.mean(np.square(np.asarray(start.z, np.float64))) for start in found.starts]))
+    words = f"E z² is {drawn:.3g} over the samples, stated {law.second_moment:.3g}; {', '.join(curves)} do not settle"
+    words += ", name other `variables`"
+    return [Check.most("second moment of z", abs(drawn / law.second_moment - 1), ERROR, words)]
+
+
+def _divergence(found: Marched) -> str:
+    """How it ended: at the earliest time at which any grid went wrong."""
+    at, reason = min(
+        (level.times[part.reached], part.reason)
+        for level, part in zip(found.levels, found.records, strict=True)
+        if part.reason
+    )
+    problem, algorithm = found.system.problem, found.system.algorithm
+    tau = getattr(algorithm, "temperature", None)
+    limit = None if tau is None else largest_stable(problem, algorithm=algorithm)
+    step = float(np.max(np.diff(found.steps.times)))
+    stiff = stiff_words(problem, algorithm.stable, step, 3.0) if algorithm.discrete else ""
+    return divergence_words(tau, limit, f"t = {at:.4g} ({reason})") + stiff

@@ -12,7 +12,8 @@ from ..dmft.memory import Memory, Moments
 from ..dmft.planning import Level
 from ..dmft.system import System
 from ..dmft.work import Records, Work, mean
-from ..estimate import extrapolation, kernels
+from ..estimate import extrapolation
+from ..estimate.curves import KEPT
 from ..estimate.marched import Large, Marched
 from ..execute.crew import Talk, Wanted
 from ..results import metrics
@@ -57,11 +58,6 @@ class Stage:
     before: Marched | None = None
     """What the stage before it found."""
 
-    @property
-    def steps(self) -> planning.Steps:
-        """Steps of the finest grid."""
-        return self.question.steps(self.effort.halvings)
-
     def strides(self, steps: planning.Steps) -> tuple[int, ...]:
         """Return how many fine steps make a step of each grid, from fine to coarse."""
         ask = self.question
@@ -84,18 +80,18 @@ class Grids(NamedTuple):
         own = self.system.memory
         return memory.shifted(own) if isinstance(own, Moments) else None
 
-    def level(self, stride: int) -> Level:
-        """Return the grid of this stride as it is marched."""
-        return self.work(stride, 0).level
-
-    def work(self, stride: int, turn: int, others: Memory | None = None, keep: tuple[int, ...] = ()) -> Work:
+    def work(self, stride: int, turn: int, others: Memory | None = None) -> Work:
         """Return the work of marching all replicas once on one grid."""
-        ask = self.question
+        ask, keep = self.question, self.keep if stride == 1 and others is None else ()
         drawn = ask.wish.draws or not ask.linear
         return Work(self.system, self.steps.times, stride, ask.seed, range(ask.replicas), turn, others, keep, drawn)
 
-    def asked(self, works: list[Work]) -> Wanted:
-        """Return what is wanted: these works in this order, before the deadline."""
+    def wanted(self, strides: Sequence[int], turns: range, others: Memory | None) -> Wanted:
+        """Return what is wanted of each turn: marches on these grids, and on the coarsest with the other functions."""
+        works = list[Work]()
+        for turn in turns:
+            works += [self.work(stride, turn) for stride in strides]
+            works += [] if others is None else [self.work(strides[-1], turn, others)]
         return Wanted(works, self.question.place, self.deadline)
 
 
@@ -105,7 +101,8 @@ def climbed(stage: Stage) -> Talk[Marched]:
 
     More functions are closer to each other, and a regression on them has more noise of its own.
     """
-    ask, steps, goal = stage.question, stage.steps, stage.question.goal.tol / WITHIN
+    ask, goal = stage.question, stage.question.goal.tol / WITHIN
+    steps = ask.steps(stage.effort.halvings)
     keep = tuple(int(i) for i in planning.snapshot_steps(steps.times, ask.wish.snapshots))
     memories = ask.memories(steps)
     first = _first_memory(stage, memories)
@@ -150,29 +147,26 @@ def more_functions(found: Marched, goal: float) -> bool:
 def _marched(grids: Grids, effort: Effort) -> Talk[Marched]:
     """Every replica on all grids; the coarsest once more with other functions; then what more marches there are."""
     ask, system, others = grids.question, grids.system, grids.others
-    (records, again), compiling = yield from _first(grids, others)
-    starts = ask.place.starts(grids.work(1, 0))
+    records, again = yield from _first(grids, others)
+    starts = [ask.place.start(piece) for piece in ask.place.cut(grids.work(1, 0))]
     strides = grids.strides[: len(records)]
-    levels = [grids.level(stride) for stride in strides]
+    levels = [grids.work(stride, 0).level for stride in strides]
     shifted = [again] if again is not None and records[-1].reached else []
     repeats = 1 if any(part.reason for part in records) else effort.repeats
     each = ask.place.fitting(system, effort.large or effort.each)
     alike = each == system.samples
     finer = _finer(grids, repeats, levels, records, alike) if len(levels) > 1 else repeats
     paired, first = [[part] for part in records], 1
-    wider = grids._replace(system=replace(system, samples=each), keep=())
+    wider = grids._replace(system=replace(system, samples=each))
     count = max(1, int(repeats * system.samples / each + 0.5))
     if finer == repeats > 1 and each > system.samples:  # nothing is left for the coarsest grid alone
-        found, more_compiling = yield from _more(wider, strides, range(1, 2), others)
-        compiling += more_compiling
+        found = yield from _more(wider, strides, range(1, 2), others)
         if found:  # the first marches have told what to do, and are few
             grids, system, first = wider, wider.system, 2
             paired = [[part] for part in found[0][0]]
             repeats = finer = count
             shifted = [found[0][1]] if found[0][1] is not None else []
-    more, more_compiling = yield from _more(grids, strides, range(first, first + finer - 1), others)
-    compiling += more_compiling
-    for parts, again in more:
+    for parts, again in (yield from _more(grids, strides, range(first, first + finer - 1), others)):
         for kept, part in zip(paired, parts, strict=True):
             kept.append(part)
         shifted += [again] if again is not None else []
@@ -181,32 +175,22 @@ def _marched(grids: Grids, effort: Effort) -> Talk[Marched]:
     shift, large = {}, Large(0, 0)
     if repeats > finer:
         turns = range(finer, finer - (-(repeats - finer) * system.samples // each))
-        more, more_compiling = yield from _more(wider, strides[-1:], turns)
-        compiling += more_compiling
+        more = yield from _more(wider, strides[-1:], turns)
         coarse = [*(paired[-1] if alike else ()), *(parts[0] for parts, _ in more)]
         if more:
             level = mean(coarse).values
             shift = {name: level[name] - values for name, values in means[-1].values.items()}
             large = Large(each, len(coarse))
-    return Marched(
-        system, grids.steps, ask.seed, levels, means, shift, projection, starts, len(paired[0]), large, compiling
-    )
+    return Marched(system, grids.steps, ask.seed, levels, means, shift, projection, starts, len(paired[0]), large)
 
 
 Both = tuple[list[Records], Records | None]
 """Of one march of every replica: every grid, from fine to coarse, and the coarsest with other functions."""
 
 
-def _works(grids: Grids, strides: Sequence[int], turn: int, others: Memory | None, keep: bool = False) -> list[Work]:
-    """Of one march of every replica."""
-    works = [grids.work(stride, turn, keep=grids.keep if keep and i == 0 else ()) for i, stride in enumerate(strides)]
-    return works + ([] if others is None else [grids.work(strides[-1], turn, others)])
-
-
-def _first(grids: Grids, others: Memory | None) -> Talk[tuple[Both, float]]:
+def _first(grids: Grids, others: Memory | None) -> Talk[Both]:
     """On all grids; coarse ones that go wrong where the finest does not are left out."""
-    done = yield grids.asked(_works(grids, grids.strides, 0, others, keep=True))
-    found = _begun(done.records)
+    found = _begun((yield grids.wanted(grids.strides, range(1), others)).records)
     records = found[:1]
     for part in found[1 : len(grids.strides)]:
         if part.reason and not records[0].reason:
@@ -214,24 +198,23 @@ def _first(grids: Grids, others: Memory | None) -> Talk[tuple[Both, float]]:
         records.append(part)
     again = None if others is None else found[-1]
     if others is not None and len(records) < len(grids.strides):
-        again = _begun((yield grids.asked([grids.work(grids.strides[len(records) - 1], 0, others)])).records)[0]
-    return (_followed(records, grids.strides), again), done.compiling
+        work = grids.work(grids.strides[len(records) - 1], 0, others)
+        (again,) = _begun((yield Wanted([work], grids.question.place, grids.deadline)).records)
+    return _followed(records, grids.strides), again
 
 
-def _more(
-    grids: Grids, strides: Sequence[int], turns: range, others: Memory | None = None
-) -> Talk[tuple[list[Both], float]]:
+def _more(grids: Grids, strides: Sequence[int], turns: range, others: Memory | None = None) -> Talk[list[Both]]:
     """Further marches of every replica, as many as are sound and in time before the first that is not."""
     if not turns:
-        return [], 0.0
-    done = yield grids.asked([work for turn in turns for work in _works(grids, strides, turn, others)])
+        return []
+    done = yield grids.wanted(strides, turns, others)
     size, out = len(strides) + (others is not None), list[Both]()
     for first in range(0, len(done.records), size):
         parts = [part for part in done.records[first : first + size] if part is not None]
         if len(parts) < size or any(part.reason for part in parts[: len(strides)]):
             break
         out.append((_followed(parts[: len(strides)], strides), parts[-1] if others is not None else None))
-    return out, done.compiling
+    return out
 
 
 def _begun(records: Sequence[Records | None]) -> list[Records]:
@@ -242,23 +225,18 @@ def _begun(records: Sequence[Records | None]) -> list[Records]:
 
 
 def _followed(records: list[Records], strides: Sequence[int]) -> list[Records]:
-    """Coarser grids after the finest, where they count what jumps."""
-    return [
-        part if i == 0 else _softly(part, records[0], stride)
-        for i, (part, stride) in enumerate(zip(records, strides, strict=False))
-    ]
-
-
-def _softly(records: Records, finest: Records, stride: int) -> Records:
-    """A zero-one error on a coarser grid: the finest one's, and what the softened error changes. Between grids few
-    samples change sides, and their number is noise."""
-    if metrics.SOFT not in records.values:
+    """Coarser grids after the finest, where they count what jumps: a zero-one error is the finest one's, and what the
+    softened error changes. Between grids few samples change sides, and their number is noise."""
+    finest, out = records[0].values, records[:1]
+    if metrics.SOFT not in finest:
         return records
-    sharp, soft = (finest.values[name][:, ::stride] for name in ("train_error", metrics.SOFT))
-    both = min(records.reached, sharp.shape[1])
-    error = records.values["train_error"].copy()
-    error[:, :both] = sharp[:, :both] + records.values[metrics.SOFT][:, :both] - soft[:, :both]
-    return replace(records, values=records.values | {"train_error": error})
+    for part, stride in zip(records[1:], strides[1:], strict=False):
+        sharp, soft = (finest[name][:, ::stride] for name in ("train_error", metrics.SOFT))
+        both = min(part.reached, sharp.shape[1])
+        error = part.values["train_error"].copy()
+        error[:, :both] = sharp[:, :both] + part.values[metrics.SOFT][:, :both] - soft[:, :both]
+        out.append(replace(part, values=part.values | {"train_error": error}))
+    return out
 
 
 def _distance(shifted: list[Records], records: list[Records]) -> dict[str, np.ndarray]:
@@ -266,7 +244,7 @@ def _distance(shifted: list[Records], records: list[Records]) -> dict[str, np.nd
     count, out = min(part.reached for part in (*shifted, *records)), {}
     again, usual = ([part.values for part in parts] for parts in (shifted, records))
     for name in again[0]:
-        if name not in kernels.KEPT:
+        if name not in KEPT:
             here = [
                 a[name][:, :count].astype(np.float64) - b[name][:, :count] for a, b in zip(again, usual, strict=False)
             ]

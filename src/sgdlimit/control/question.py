@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import jax
 from numpy.typing import ArrayLike
@@ -15,11 +15,10 @@ from .._types import Scalar
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share
 from ..dmft import memory, planning
-from ..dmft.assemble import assemble
+from ..dmft.march import assemble
 from ..dmft.memory import Memory
-from ..dmft.response import Regression, Response
+from ..dmft.response import Regression, Response, Tangents
 from ..dmft.system import System
-from ..dmft.tangents import Tangents
 from ..errors import precision, real, reject, seed_number, whole
 from ..execute.place import Place, Room, Shared
 from ..measure.pace import knots_of, moving_of
@@ -47,20 +46,11 @@ Averages = Mapping[str, Callable[..., Scalar]]
 """Functions of the user's by name, to be averaged."""
 
 
-class Given(TypedDict, total=False):
-    """What a call may say, beside problem, algorithm and t_max."""
+class Further(TypedDict, total=False):
+    """What `solve` can be told beside its usual arguments."""
 
-    tol: float | None
     variables: str | Sequence[str] | None
-    times: ArrayLike | None
-    dt: float | None
-    samples: int | None
-    replicas: int
-    functions: int | None
-    seed: int
-    max_seconds: float | None
     max_bytes: float | None
-    checkpoint: str | os.PathLike[str] | None
     extrapolate: bool | None
     kernels: bool
     snapshots: ArrayLike | None
@@ -70,26 +60,34 @@ class Given(TypedDict, total=False):
     dtype: str
 
 
+class Given(Further, total=False):
+    """What a call may say, beside problem, algorithm and t_max."""
+
+    tol: float | None
+    times: ArrayLike | None
+    dt: float | None
+    samples: int | None
+    replicas: int
+    functions: int | None
+    seed: int
+    max_seconds: float | None
+    checkpoint: str | os.PathLike[str] | None
+
+
 class Numbers(NamedTuple):
     """What can be said of the numbers among the arguments without knowing the problem."""
 
-    tol: float | None = None
-    dt: float | None = None
-    samples: int | None = None
-    replicas: int = 16
-    max_seconds: float = math.inf
-    max_bytes: float = math.inf
+    tol: float | None
+    dt: float | None
+    samples: int | None
+    replicas: int
+    max_seconds: float
+    max_bytes: float
 
 
-def numbers(
-    tol: float | None = None,
-    dt: float | None = None,
-    samples: int | None = None,
-    replicas: int = 16,
-    max_seconds: float | None = None,
-    max_bytes: float | None = None,
-) -> Numbers:
+def numbers(given: Mapping[str, Any]) -> Numbers:
     """Return the numbers of a call, checked; where no bound on time or memory is named, it is infinity."""
+    tol, dt, samples = (given.get(name) for name in ("tol", "dt", "samples"))
     if tol is not None:
         tol = real("tol", tol, least=1e-5, most=0.5, why="it must be a relative error between 1e-5 and 0.5")
     if samples is not None:
@@ -97,13 +95,12 @@ def numbers(
         samples = whole("samples", samples, least=64, most=MOST_SAMPLES, why=why)
     if dt is not None:
         dt = real("dt", dt, above=0, why="it must be a positive time step")
-    bounds = {"max_seconds": (max_seconds, "seconds"), "max_bytes": (max_bytes, "bytes")}
-    most = [
-        math.inf if bound is None else real(name, bound, above=0, why=f"it must be a positive number of {unit}")
-        for name, (bound, unit) in bounds.items()
-    ]
-    replicas = whole("replicas", replicas, least=4, most=4096, why="a standard error needs 4 to 4096 replicas")
-    return Numbers(tol, dt, samples, replicas, *most)
+    most = [math.inf, math.inf]
+    for i, (name, unit) in enumerate((("max_seconds", "seconds"), ("max_bytes", "bytes"))):
+        if (bound := given.get(name)) is not None:
+            most[i] = real(name, bound, above=0, why=f"it must be a positive number of {unit}")
+    why = "a standard error needs 4 to 4096 replicas"
+    return Numbers(tol, dt, samples, whole("replicas", given.get("replicas", 16), least=4, most=4096, why=why), *most)
 
 
 class Times(NamedTuple):
@@ -263,7 +260,7 @@ def asked(
     if functions is not None:
         why = f"it must be a whole number from 2 to {MOST_FUNCTIONS}; left out, the solver chooses"
         functions = given["functions"] = whole("functions", functions, least=2, most=MOST_FUNCTIONS, why=why)
-    checked = numbers(**{word: given[word] for word in Numbers._fields if word in given})
+    checked = numbers(given)
     on_samples = own.on_samples(problem, given.get("metrics"))
     on_weights = own.on_weights(problem, given.get("weight_metrics"))
     wish = Wish(kernels, given.get("snapshots"), on_samples, on_weights, tested(problem.data, given.get("test_data")))

@@ -17,13 +17,12 @@ from .. import _machine as machine
 from ..dmft.work import REPEATS
 from ..errors import reject
 from ..estimate.curves import Labelled, Split, label
-from ..estimate.errors import ONE_MARCH
 from ..estimate.marched import Marched
 from ..execute.crew import Talk
 from ..execute.place import bytes_of
 from .marches import WITHIN, Effort, OutOfTime, Stage, climbed, more_functions
 from .question import MOST_SAMPLES, Question, in_each
-from .sources import LARGEST, MEMORY, SOURCES, Draft, FiniteSamples, MonteCarlo, Review, TimeStep, remedied
+from .sources import LARGEST, MEMORY, ONE_MARCH, SOURCES, Draft, FiniteSamples, MonteCarlo, Review, TimeStep, remedied
 
 DEFAULT_SAMPLES = 16384
 """Of the first stage, times the width."""
@@ -55,6 +54,8 @@ class Reached(NamedTuple):
     labelled: Labelled
     seconds: float
     """Without compiling."""
+    compiling: float = 0.0
+    """Seconds of it."""
 
     @property
     def effort(self) -> Effort:
@@ -176,19 +177,15 @@ def solve(ask: Question) -> Talk[Outcome]:
                 why = "memory that seemed to be there is not, other work may hold it; set it, or end that work"
                 raise reject("max_bytes", f"{ask.place.room.now:.3g}, out of memory", why) from error
             return Outcome(best, turn - 1, compiling, *told(ask, best, "budget", CROWDED))
-        compiling += reached.found.compiling
-        if reached.found.diverged:
-            return Outcome(reached, turn, compiling, "complete", "")
-        best = reached
-        if reached.worst() <= ask.goal.tol / WITHIN:
+        best, compiling = reached, compiling + reached.compiling
+        if reached.found.diverged or reached.worst() <= ask.goal.tol / WITHIN:
             return Outcome(reached, turn, compiling, "complete", "")
         effort = _cautious(ask, next_effort(ask, reached), reached)
         if effort == reached.effort:
             return Outcome(reached, turn, compiling, *told(ask, reached, "tolerance missed"))
         left = begin + ask.max_seconds - clock.perf_counter()
         if seconds_of(effort, reached) > left:
-            shorter = _within(effort, reached, left)
-            if shorter is None:
+            if (shorter := _within(effort, reached, left)) is None:
                 return Outcome(reached, turn, compiling, *told(ask, reached, "budget"))
             effort = shorter
     assert best is not None
@@ -197,10 +194,18 @@ def solve(ask: Question) -> Talk[Outcome]:
 
 def one_stage(stage: Stage) -> Talk[Reached]:
     """Return what all marches of one stage found, with the errors of every curve."""
-    begin, ask = clock.perf_counter(), stage.question
-    found = yield from climbed(stage)
+    begin, ask, compiling = clock.perf_counter(), stage.question, 0.0
+    talk, done = climbed(stage), None
+    while True:
+        try:
+            wanted = next(talk) if done is None else talk.send(done)
+        except StopIteration as end:
+            found: Marched = end.value
+            break
+        done = yield wanted
+        compiling += done.compiling
     labelled = label(found, SOURCES, ask.extrapolate, ask.place.shared)
-    return Reached(stage, found, labelled, clock.perf_counter() - begin - found.compiling)
+    return Reached(stage, found, labelled, clock.perf_counter() - begin - compiling, compiling)
 
 
 def next_effort(ask: Question, reached: Reached) -> Effort:

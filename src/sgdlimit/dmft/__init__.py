@@ -1,5 +1,5 @@
 """The limit at finite δ: dynamical mean-field theory, solved by one causal march."""
 
-from .pure import curves
+from .march import curves
 
 __all__ = ["curves"]

@@ -131,12 +131,8 @@ def _settled(problem: Problem, t: Scalar, dt: Scalar, x: Array, target: Array) -
         size = jnp.max(jnp.abs(stiff), axis=1) * (jnp.max(jnp.abs(x), axis=0) + jnp.max(jnp.abs(target), axis=0))
         return jnp.abs(miss) <= SETTLED * size, miss, stiff
 
-    searched = jax.lax.fori_loop(
-        0,
-        1 if m == 1 else SWEEPS,
-        lambda _, x: _sweep(problem, t, dt, x, target),
-        jnp.where(jnp.isfinite(x), x, target),
-    )
+    sweep, sound = lambda _, x: _sweep(problem, t, dt, x, target), jnp.where(jnp.isfinite(x), x, target)
+    searched = jax.lax.fori_loop(0, 1 if m == 1 else SWEEPS, sweep, sound)
     x = jax.lax.stop_gradient(jnp.where(jnp.all(settles(x)[0], axis=0), x, searched))
     holds, miss, stiff = settles(x)
     free = holds.astype(x.dtype)

@@ -1,7 +1,12 @@
 """The causal march: `init`, then `step` for i = 0, 1, …: every step needs only what came before it.
 
+Of one training sample r_i = w_i − (1/δ) Σ_{j<i} R_w(i,j) F_j with F_j = Z_j ℓ_j (`eq:dmft_disc_r`; in continuous time
+`eq:r`, with a teacher `eq:r_planted`), for M samples at once, and their averages `eq:dmft_disc_func`, which drive the
+weights. R_w = Σ_q p_q s_q R_θ^q is R_θ for iid data. Averages carry the mean of Z_i given the past, over γ_i, so that
+they hold for correlated increments.
+
 Pure functions of one replica; the state does not grow. `advance` carries all replicas over a number of steps in one
-compiled call; `trace` is the whole march as one function, to be differentiated (forward) or vmapped.
+compiled call; `trace` is the whole march as one function, `curves` for users who differentiate (forward) or vmap it.
 """
 
 from functools import partial
@@ -9,17 +14,25 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
+from numpy.typing import ArrayLike
 
-from .._types import Array, Scalar, Tree
-from ..problem import observables
-from ..problem.mixture import moved, place
-from ..results.metrics import CONTROL, SOFT
-from . import data_side
-from .data_side import DataState
-from .system import Start, Step, System
-from .weight_side import View
+from .._types import Array, Key, Scalar, Tree
+from ..algorithms import Algorithm
+from ..problem import Problem, fields, observables
+from ..problem.data import Table
+from ..problem.mixture import moved, place, push
+from ..results.metrics import CONTROL, INTERNAL, SOFT, Named
+from . import noise, planning
+from .integrator import Explicit, Implicit
+from .memory import ALTERNATING, Memory, Moments, ladder
+from .response import Local, Regression, Response, of_samples
+from .system import Start, Step, System, each, groups_of, moments
+from .weight_side import Averages, Linear, Particles, View
 
+FIRST = 2**31 - 1
+"""Folded into the key for the state of the increments; no step has this number."""
 CHUNK = 250
 """Steps in one compiled call; progress, Ctrl-C and divergence are seen between calls."""
 OPTIONS: dict[str, bool | int | str] = {"xla_gpu_autotune_level": 0}
@@ -29,10 +42,39 @@ if jax.__version_info__[:2] == (0, 10):
     OPTIONS["xla_cpu_experimental_ynn_fusion_type"] = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
 
 
+def assemble(
+    problem: Problem,
+    algorithm: Algorithm,
+    samples: int,
+    memory: Memory,
+    *,
+    linear: bool = True,
+    response: Response | None = None,
+    tested: Table | None = None,
+    dtype: str = "float32",
+    metrics: Named = (),
+    weight_metrics: Named = (),
+    kernels: bool = False,
+) -> System:
+    """Return the system of a march of so many samples; `linear`: whether h = Λθ. Left out, the response is found by
+    regression."""
+    return System(
+        problem, algorithm, groups_of(problem, tested), samples, memory=memory,
+        weights=Linear() if linear else Particles(), response=response or Regression(),
+        rule=Explicit() if algorithm.discrete else Implicit(), dtype=dtype,
+        metrics=metrics, weight_metrics=weight_metrics, kernels=kernels,
+    )  # fmt: skip
+
+
 class State(NamedTuple):
     """One replica after some steps."""
 
-    data: DataState
+    forces: Array
+    """Moments of F_j of the M samples, (n, m, M)."""
+    response: Tree
+    """What the response keeps of their past."""
+    increments: Tree
+    """What the algorithm keeps of it."""
     weights: Tree
     """Of the weight side, whose own it is."""
     intercept: Array | None = None
@@ -40,9 +82,16 @@ class State(NamedTuple):
 
 
 def init(system: System, start: Start) -> State:
-    """Return the state of one replica before step 0."""
-    intercept = jnp.zeros(system.problem.width, jnp.float64) if system.problem.bias else None
-    return State(data_side.init(system, start), system.weights.init(system, start), intercept)
+    """Return the state of one replica before step 0: samples have no past."""
+    _, m, _, M = system.shape
+    key = jax.random.fold_in(start.key, FIRST)
+    return State(
+        forces=jnp.zeros((system.memory.size, m, M), system.dtype),
+        response=system.response.init(system),
+        increments=system.algorithm.start_increments(key, (M,), system.problem.sample_ratio),
+        weights=system.weights.init(system, start),
+        intercept=jnp.zeros(m, jnp.float64) if system.problem.bias else None,
+    )
 
 
 def _star(system: System, view: View) -> Array:
@@ -58,12 +107,10 @@ def _shift(system: System, start: Start, state: State, view: View) -> Array:
 
 def step(system: System, start: Start, state: State, x: Step) -> tuple[State, dict[str, Array]]:
     """Return the state after step i of data and weights, and what is recorded of it."""
-    groups = system.groups
-    view = system.weights.view(system, x, start, state.weights, state.data.forces)
-    moves = _shift(system, start, state, view)
-    data, averages, seen = data_side.step(system, x, start, state.data, view.rho, view.w, moves, view.f)
+    view = system.weights.view(system, x, start, state.weights, state.forces)
+    data, averages, seen = data_step(system, start, state, x, view)
     weights = system.weights.advance(system, x, start, state.weights, view, averages)
-    intercept, star = state.intercept, _star(system, view)
+    groups, intercept, star = system.groups, state.intercept, _star(system, view)
     if intercept is not None:
         seen["intercept"] = intercept
         assert averages.push.level is not None
@@ -80,21 +127,39 @@ def step(system: System, start: Start, state: State, x: Step) -> tuple[State, di
     if system.weight_metrics:
         theta, theta_star = system.weights.draw(system, start, state.weights, view)
         for name, fn in system.weight_metrics:
-            each = jax.vmap(jax.vmap(fn, in_axes=(-1, -1)))(theta, theta_star)
-            seen[name] = jnp.dot(groups.share, jnp.mean(each, axis=-1).astype(jnp.float64))
+            of_weights = jax.vmap(jax.vmap(fn, in_axes=(-1, -1)))(theta, theta_star)
+            seen[name] = jnp.dot(groups.share, jnp.mean(of_weights, axis=-1).astype(jnp.float64))
     if system.kernels:
         seen |= {"own": view.own, "rest": view.rest, "along": view.along}
-    return State(data, weights, intercept), _declared(system, seen)
+    return data._replace(weights=weights, intercept=intercept), seen
 
 
-def _declared(system: System, seen: dict[str, Array]) -> dict[str, Array]:
-    """What a step saw, if it is what `recorded` declares: names and shapes, known when the step is traced."""
-    declared = {name: shape for name, (shape, _) in recorded(system).items()}
-    found = {name: jnp.shape(part) for name, part in seen.items()}
-    if declared != found:
-        odd = sorted(name for name in declared.keys() | found.keys() if declared.get(name) != found.get(name))
-        raise TypeError(f"a step records {', '.join(odd)} otherwise than `march.recorded` declares")
-    return seen
+def data_step(
+    system: System, start: Start, state: State, x: Step, view: View
+) -> tuple[State, Averages, dict[str, Array]]:
+    """Return the state with the samples after step i, averages for the weights, and what is recorded of the samples."""
+    problem, basis, r_star, z = system.problem, start.basis, start.r_star, start.z
+    shift = _shift(system, start, state, view)
+    r = view.w + shift - view.f / jnp.asarray(problem.sample_ratio, system.dtype)  # eq:dmft_disc_r
+    force = of_samples(fields.force, problem, x.t, r, start)
+    increments, Z, expected = noise.increments(system, state.increments, start, x)
+    driven = force if expected is None else expected * force
+    here = Local(r, view.w, shift, force, driven, Z, expected)
+    answer, response = system.response.step(system, x, start, state.response, view.rho, here)
+    F = Z * force  # dL of eq:Sigma_ell, eq:Sigma_ell_planted
+    with_basis = moments(driven, basis[: problem.width + problem.k])
+    averages = Averages(answer.gamma, answer.kappa, with_basis, F, push(problem, z, driven))
+    seen = {"Gamma": answer.gamma}
+    for name, fn in (observables.on_samples(problem) | dict(system.metrics)).items():
+        for told, at in ((f"train_{name}", r), (CONTROL.format(name), view.w + shift)):
+            seen[told] = jnp.mean(each(fn)(at, r_star, z)).astype(jnp.float64)
+    if (soft := observables.softened(problem, r, r_star, z)) is not None:
+        seen[SOFT] = soft.astype(jnp.float64)
+    if system.kernels:
+        assert answer.equal is not None
+        seen |= {"response": answer.kappa, "equal": answer.equal}
+    forces = system.memory.push(x.memory, state.forces, F)
+    return state._replace(forces=forces, response=response, increments=increments), averages, seen
 
 
 def recorded(system: System) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
@@ -117,51 +182,90 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
     return out
 
 
-def peek(system: System, start: Start, state: State, x: Step) -> dict[str, Array]:
-    """Return draws of θ, θ*, r, r* and z at step i, (g, units, M) and (units, M); the state is not moved."""
-    view = system.weights.view(system, x, start, state.weights, state.data.forces)
-    theta, theta_star = system.weights.draw(system, start, state.weights, view)
-    r = view.w + _shift(system, start, state, view) - view.f / jnp.asarray(system.problem.sample_ratio, system.dtype)
-    return {
-        "theta": theta,
-        "theta_star": theta_star,
-        "r": r,
-        "r_star": start.r_star,
-        "z": start.z,
-    }
-
-
 @jax.jit
 def begin(system: System, start: Start) -> State:
     """Return the states of all replicas before step 0, side by side."""
-    return jax.vmap(lambda own: init(system, own))(start)
+    return jax.vmap(partial(init, system))(start)
 
 
 @partial(jax.jit, donate_argnames="state", compiler_options=OPTIONS)
 def advance(system: System, start: Start, state: State, xs: Step, count: Scalar) -> tuple[State, dict[str, Array]]:
     """Return the states after the first `count` steps of a chunk, and records (replicas, steps of a chunk, …)."""
-    every = jax.vmap(lambda own, s, x: step(system, own, s, x), in_axes=(0, 0, None))
-
-    def at(i: Array) -> Step:
-        return jax.tree.map(lambda part: part[i], xs)
-
+    every = jax.vmap(partial(step, system), in_axes=(0, 0, None))
     room = (len(start.z), len(xs.t))
     empty = {name: jnp.zeros((*room, *shape), dtype) for name, (shape, dtype) in recorded(system).items()}
 
     def one(i: Array, carry: tuple[State, dict[str, Array]]) -> tuple[State, dict[str, Array]]:
         state, records = carry
-        state, seen = every(start, state, at(i))
-        return state, {name: part.at[:, i].set(seen[name]) for name, part in records.items()}
+        state, seen = every(start, state, jax.tree.map(lambda part: part[i], xs))
+        return state, {name: records[name].at[:, i].set(part) for name, part in seen.items()}  # as declared
 
     return jax.lax.fori_loop(0, count, one, (state, empty))
 
 
 @jax.jit
 def look(system: System, start: Start, state: State, x: Step) -> dict[str, Array]:
-    """Return what `peek` does, for all replicas side by side."""
-    return jax.vmap(lambda own, s: peek(system, own, s, x))(start, state)
+    """Return draws of θ, θ*, r, r* and z at step i of all replicas side by side, (replicas, g, units, M) and (replicas,
+    units, M); the states are not moved."""
+
+    def one(start: Start, state: State) -> dict[str, Array]:
+        view = system.weights.view(system, x, start, state.weights, state.forces)
+        theta, theta_star = system.weights.draw(system, start, state.weights, view)
+        r = (
+            view.w
+            + _shift(system, start, state, view)
+            - view.f / jnp.asarray(system.problem.sample_ratio, system.dtype)
+        )
+        return {"theta": theta, "theta_star": theta_star, "r": r, "r_star": start.r_star, "z": start.z}
+
+    return jax.vmap(one)(start, state)
 
 
 def trace(system: System, start: Start, xs: Step) -> dict[str, Array]:
     """Return the records of the march of one replica over all steps, as one function of its arguments."""
     return jax.lax.scan(lambda state, x: step(system, start, state, x), init(system, start), xs)[1]
+
+
+def curves(
+    problem: Problem,
+    algorithm: Algorithm,
+    times: ArrayLike,
+    *,
+    key: Key,
+    samples: int = 2048,
+    linear: bool = True,
+    dtype: str = "float64",
+) -> dict[str, Array]:
+    """Return one replica of `solve` on the grid `times` (from 0): training averages, `norm` and `overlap`, by name.
+
+    δ, τ, λ, the schedule and `key` may be traced; the laws of teacher and start must be numbers. `linear=False` for a
+    penalty that is not quadratic. Nothing is checked, nothing extrapolated; `samples` is a power of two. Call it inside
+    `jax.enable_x64(True)`. Derivatives with respect to δ and τ exist for `SGF` and `GradientFlow`, whose increments are
+    smooth.
+    """
+    grid = np.asarray(times, dtype=np.float64)
+    factors = ALTERNATING if algorithm.discrete else ()
+    kept = Moments(ladder(grid[-1], float(np.min(np.diff(grid)))), factors)
+    system = assemble(problem, algorithm, samples, kept, linear=linear, dtype=dtype)
+    level = planning.level(grid, 1, kept, dtype, algorithm.discrete)
+    records = trace(system, _start(system, key), jax.tree.map(jnp.asarray, level.steps))
+    return {name: part for name, part in records.items() if name.isidentifier() and name not in (*INTERNAL, "Gamma")}
+
+
+def _start(system: System, key: Key) -> Start:
+    """What `noise.draw` draws on the host, with jax's own random numbers."""
+    problem, (g, m, k, M) = system.problem, system.shape
+    z_key, normal_key, sign_key, weight_key, own = jax.random.split(key, 5)
+    size, inner = m + k + system.groups.unseen.shape[1], noise.rows_within(system.groups)
+    raw = jax.random.normal(normal_key, (size, M), jnp.float64)
+    z = problem.sample_noise(z_key, M).astype(jnp.float64)
+    basis, z = noise.orthonormal_basis(problem, raw, z, jnp)
+    parts = (
+        basis,
+        z,
+        noise.teacher_rows(system.groups, m, jnp) @ basis[:size],
+        jnp.stack([noise.coordinates(problem, one, M, jnp) for one in jax.random.split(weight_key, g)]),
+        jax.random.rademacher(sign_key, (noise.ROLES, g + noise.ROUNDS, M), jnp.float64),
+        jax.random.rademacher(jax.random.fold_in(sign_key, 1), (inner, M), jnp.float64),
+    )
+    return Start(*(part.astype(system.dtype) for part in parts), key=own)

@@ -232,6 +232,13 @@ class Dense(Memory):
         return coefficients[..., : int(at[-1]) + 1, :, :]
 
 
+def combine(coefficients: Array, past: Array) -> Array:
+    """Return Σ_{n,b} coefficients[n, a, b] past[n, b, …]: one plain matrix product, whatever follows."""
+    n, a, b = coefficients.shape
+    rows = coefficients.transpose(1, 0, 2).reshape(a, n * b)
+    return (rows @ past.reshape(n * b, -1)).reshape(a, *past.shape[2:])
+
+
 def ladder(length: float, step: float, *, ratio: float = RATIO, fastest: float = FASTEST) -> tuple[float, ...]:
     """Return rates in constant ratio from slow to fast; an even number of them, so that steps in a range share a
     program."""

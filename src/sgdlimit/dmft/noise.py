@@ -20,8 +20,7 @@ from .._random import words
 from .._types import Array, Host, Key, Tree
 from ..measure.averages import quickly
 from ..problem import Normal, Problem
-from .samples import moments
-from .system import Groups, Start, Step, System
+from .system import Groups, Start, Step, System, moments
 
 A = TypeVar("A", Array, Host)
 

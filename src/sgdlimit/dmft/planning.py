@@ -78,11 +78,8 @@ def steps(
     size = DEFAULT_STEP if algorithm.discrete else min(DEFAULT_STEP, limit) / 2**halvings
     size = size if dt is None else dt
     if last / size > MOST_STEPS:
-        raise reject(
-            "dt",
-            f"{size:.3g}",
-            f"that is {last / size:.2g} steps up to t = {last:g}; at most {MOST_STEPS:g} are possible",
-        )
+        why = f"that is {last / size:.2g} steps up to t = {last:g}; at most {MOST_STEPS:g} are possible"
+        raise reject("dt", f"{size:.3g}", why)
     if algorithm.discrete:
         return _whole_updates(wanted, times is None, size)
     if times is None:

@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 
 from .._types import Array, Tree
+from ..problem.mixture import Push
 from . import noise
-from .data_side import Averages, combine
-from .samples import moments
-from .system import Start, Step, System
+from .memory import combine
+from .system import Start, Step, System, moments
 
 NEGLIGIBLE = 1e-8
 """Share of the noise below which a direction of it is left to what is known. Larger ones bias: 1/M by some percent."""
@@ -43,6 +43,21 @@ class View(NamedTuple):
     """C_θ^q(i, i), (g, m, m) (`eq:C_theta`)."""
     along: Array
     """a^q = E[θ startᵀ], (g, m, m+k)."""
+
+
+class Averages(NamedTuple):
+    """What the weights need from step i."""
+
+    gamma: Array
+    """Γ_i, (m, m)."""
+    response: Array
+    """κ: coefficients of 𝓡(i, ·), (n, m, m)."""
+    with_basis: Array
+    """E[ℓ_i · coordinates of (w_0, w*)], (m, m+k)."""
+    force: Array
+    """F_i, (m, M): what the noise of the weights is mixed from."""
+    push: Push = Push()
+    """What moves the means of a mixture and an intercept."""
 
 
 class WeightSide(abc.ABC):

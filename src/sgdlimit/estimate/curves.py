@@ -6,16 +6,19 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..dmft.work import Records
+from ..dmft.planning import Level
+from ..dmft.work import Values
+from ..execute.place import Shared
 from ..problem import Problem
 from ..results import metrics
 from ..results.metrics import INTERNAL
 from ..results.variables import TWO_TIME, Estimate, Variable, dims, estimated, ordered, total_error
-from . import extrapolation, fresh, kernels
-from .errors import Curve
+from . import extrapolation, fresh
 from .extrapolation import Limit
-from .fresh import Sharing
-from .marched import Marched
+from .marched import Curve, Marched
+
+KEPT = ("own", "rest", "along", "response", "equal")
+"""Records that only serve kernels."""
 
 
 class Source(Protocol):
@@ -66,7 +69,7 @@ class Labelled(NamedTuple):
     """The size of a curve, where that is not its largest value."""
 
 
-def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: Sharing) -> Labelled:
+def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: Shared) -> Labelled:
     """Return every variable with its errors from all sources, at the recorded times that all grids reached."""
     problem, levels, records = found.system.problem, found.levels, found.records
     grids = [level.times[: part.reached] for level, part in zip(levels, records, strict=True)]
@@ -76,6 +79,8 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
     early = (time > 0) & (time < levels[-1].times[:2][-1])  # before the first step of the coarsest grid
 
     def at_limit(name: str) -> Limit:
+        if not len(at):
+            return Limit(*3 * [records[0].values[name][:, :0].astype(np.float64)])
         values = [part.values[name].astype(np.float64) for part in records]
         if name == "train_error" and extrapolate and metrics.SOFT in records[0].values:
             soft = records[0].values[metrics.SOFT].astype(np.float64)
@@ -87,13 +92,12 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
         if name not in found.shift:
             return out
         # straight, as all that is noise: what one march has too much between two times, another takes off there
-        return out.moved(extrapolation.onto(found.shift[name], grids[-1], time, straight=True))
+        shift = extrapolation.onto(found.shift[name], grids[-1], time, straight=True)
+        return Limit(*(part + shift for part in out))
 
-    aside = (metrics.SOFT, *kernels.KEPT)
+    aside = (metrics.SOFT, *KEPT)
     names = [name for name in records[0].values if name not in aside]
-    limits = (
-        {name: at_limit(name) for name in names} if len(at) else {name: _nothing(records[0], name) for name in names}
-    )
+    limits = {name: at_limit(name) for name in names}
     if len(at):
         limits |= fresh.averages(found, limits, shared)
         limits |= fresh.controlled(found, limits)
@@ -109,18 +113,16 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
             continue
         curve = Curve(name, found, limits[name], extrapolate, time, early)
         scale = scales.get(name) or float(np.max(np.abs(curve.value), initial=1e-30))
-        by_source = {source: source.error(curve) for source in sources}
-        beside: dict[str, Any] = {source.beside: error for source, error in by_source.items()}
+        known = {source: error for source in sources if (error := source.error(curve)) is not None}
+        beside: dict[str, Any] = {source.beside: error for source, error in known.items()}
         variables |= estimated(
             name, dims(name), Estimate(curve.value, **beside, replicas=None if curve.two_time else curve.copies)
         )
         if not curve.two_time and curve.value.size:
-            known = {source: error for source, error in by_source.items() if error is not None}
-            total = total_error(*(error / scale for error in known.values()))
             errors[name] = Split(
                 {source.name: float(np.max(error / scale)) for source, error in known.items()},
                 {source.name: float(np.max(source.asks(curve, error) / scale)) for source, error in known.items()},
-                float(np.max(total)),
+                float(np.max(total_error(*(error / scale for error in known.values())))),
             )
     unit = np.arange(problem.width)
     coords = {"time": time, "student": unit, "student_": unit}
@@ -144,11 +146,6 @@ def _between(sharp: np.ndarray, soft: np.ndarray, times: np.ndarray, stride: int
     return np.concatenate([sharp[:, :stride], (soft + rest)[:, stride:]], axis=1)
 
 
-def _nothing(records: Records, name: str) -> Limit:
-    empty = records.values[name][:, :0].astype(np.float64)
-    return Limit(empty, empty, empty)
-
-
 def _scales(problem: Problem, limits: dict[str, Limit]) -> dict[str, float]:
     """An overlap may vanish by symmetry: its size is that of the product of the two lengths. So may an intercept: its
     size is that of the pre-activations."""
@@ -168,17 +165,7 @@ def _scales(problem: Problem, limits: dict[str, Limit]) -> dict[str, float]:
 
 def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
     """At the recorded times, which all grids share."""
-    parts = [
-        kernels.two_time(
-            part.values,
-            found.system.groups,
-            found.system.memory,
-            level.steps.memory,
-            level.steps.dt,
-            at // level.stride,
-        )
-        for level, part in zip(found.levels, found.records, strict=True)
-    ]
+    parts = [two_time(found, level, part.values, at) for level, part in zip(found.levels, found.records, strict=True)]
 
     def at_limit(values: list[np.ndarray]) -> Limit:
         plain = values[0]
@@ -189,6 +176,26 @@ def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
         return Limit(best, first if len(values) == 3 else plain, plain)
 
     return {name: at_limit([part[name] for part in parts]) for name in TWO_TIME}
+
+
+def two_time(found: Marched, level: Level, records: Values, at: np.ndarray) -> Values:
+    """Return kernels on one grid, (replicas, times, earlier, m, m), at fine steps `at`; at equal times retarded ones
+    are limits.
+
+    C_θ(i,k) = E[rest_i rest_kᵀ] + a_i a_kᵀ; R_θ(i,j) = Σ_b ρ_b φ_b(i,j); R_ℓ(i,j) = Σ_b κ_b φ_b(i,j)/γ_j.
+    """
+    at, kept, steps = at // level.stride, found.system.memory, level.steps
+    rest, along = records["rest"][:, at].astype(np.float64), records["along"][:, at]
+    share = np.asarray(found.system.groups.share)
+    C = np.einsum("g,rigas,rkgbs->rikab", share, rest, rest) / rest.shape[-1]
+    C = C + np.einsum("g,rigac,rkgbc->rikab", share, along, along)
+    own = np.einsum("g,rignab->rinab", share, records["own"][:, at])
+    R = kept.kernel(steps.memory, own, at)[:, :, at].copy()
+    R_ell = kept.kernel(steps.memory, records["response"][:, at], at)[:, :, at] / steps.dt[at][:, None, None]
+    i = np.arange(len(at))
+    R[:, i, i] = np.eye(R.shape[-1])
+    R_ell[:, i, i] = records["equal"][:, at]
+    return {"C_theta": C, "R_theta": R, "R_ell": R_ell}
 
 
 def draws(found: Marched) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:

@@ -18,10 +18,6 @@ class Limit(NamedTuple):
     lower: np.ndarray
     plain: np.ndarray
 
-    def moved(self, shift: np.ndarray) -> "Limit":
-        """Return all three orders, each moved by the same."""
-        return Limit(*(part + shift for part in self))
-
 
 def onto(gap: np.ndarray, own: np.ndarray, times: np.ndarray, straight: bool = False) -> np.ndarray:
     """Return a difference of grids, known on its own times, at others: monotone between points, no overshoot; or

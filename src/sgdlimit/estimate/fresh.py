@@ -1,19 +1,15 @@
 """Averages over fresh samples from the weights' second moments, and what they tell of training averages."""
 
-from collections.abc import Callable, Hashable
-from typing import Protocol, TypeVar
-
 import numpy as np
 
 from .._tree import identity_of, values_of
+from ..execute.place import Shared
 from ..measure.averages import Nodes, make_nodes, observe, quickly
 from ..problem.mixture import place
 from ..results.metrics import CONTROL
 from . import extrapolation
 from .extrapolation import Limit
 from .marched import Marched
-
-T = TypeVar("T")
 
 FEWEST_NODES, MOST_NODES = 1024, 2**16
 """Points behind a test average in each replica: twice its samples on the coarsest grid, within these."""
@@ -23,15 +19,7 @@ SPARSE = 16
 """What changes slowly is looked at at so many times at most: copies, step errors, and what more points change."""
 
 
-class Sharing(Protocol):
-    """Values by key that are made once."""
-
-    def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the value of this key, which is `make()` where there is none yet."""
-        ...
-
-
-def averages(found: Marched, limits: dict[str, Limit], shared: Sharing) -> dict[str, Limit]:
+def averages(found: Marched, limits: dict[str, Limit], shared: Shared) -> dict[str, Limit]:
     """Return test averages from the weights' second moments C_w(t,t), C_w(t,*), at all orders of extrapolation.
 
     They are taken at the mean over replicas: the mean of what each replica gives would be biased by the replicas' own
@@ -106,7 +94,7 @@ def controlled(found: Marched, limits: dict[str, Limit]) -> dict[str, Limit]:
     return out
 
 
-def _own_nodes(found: Marched, shared: Sharing) -> Nodes:
+def _own_nodes(found: Marched, shared: Shared) -> Nodes:
     """The samples (w_0, w*, z) of another replica: a replica's weights know its own."""
     teacher, (_, m, k, _) = np.asarray(found.system.groups.test_teacher), found.system.shape
 
@@ -119,7 +107,7 @@ def _own_nodes(found: Marched, shared: Sharing) -> Nodes:
     return shared(("own nodes", identity_of(found.starts), values_of(teacher)), make)
 
 
-def _more_nodes(found: Marched, size: int, replicas: int, shared: Sharing) -> Nodes:
+def _more_nodes(found: Marched, size: int, replicas: int, shared: Shared) -> Nodes:
     problem, teacher = found.system.problem, np.asarray(found.system.groups.test_teacher)
     laws = values_of((problem.noise_law, teacher))
     key = "nodes", size, replicas, found.seed, problem.width, problem.k, laws

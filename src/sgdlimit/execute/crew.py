@@ -26,11 +26,10 @@ from .. import _machine as machine
 from .._tree import shapes_of
 from ..dmft.planning import Level
 from ..dmft.work import Records, Work, joined
-from ..errors import InputError, reject, whole
+from ..errors import reject, whole
 from ..progress import Progress
-from .loop import March, Middle, One, Stopped, along
+from .loop import March, One, Several, Stopped, along
 from .place import Place, Shared, stacked
-from .together import Several
 
 T = TypeVar("T")
 
@@ -154,7 +153,7 @@ class _Slice:
             (records,) = along(
                 One(self.march()), len(self.level.times), keep=self.work.keep, stop=stop,
                 told=lambda steps: told(steps * len(self.work.replicas)),
-                middle=Middle(self.place.kept, f"{self.work.name} begun"),
+                kept=self.place.kept, name=f"{self.work.name} begun",
             )  # fmt: skip
         return self.found(records)
 
@@ -247,16 +246,11 @@ def chosen(executor: object) -> Executor | None:
     if not isinstance(executor, Executor):
         why = "it must be None, a concurrent.futures executor, or a dask Client"
         raise reject("executor", repr(executor), why)
-    refuse_fork(executor)
-    return executor
-
-
-def refuse_fork(executor: Executor) -> None:
-    """Refuse processes that are forks of this one."""
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
         why = "jax does not survive a fork; give mp_context=multiprocessing.get_context('spawn'), or a number"
         raise reject("executor", "a ProcessPoolExecutor that forks", why)
+    return executor
 
 
 def _elsewhere(slices: list[_Slice], executor: Executor, told: Callable[[int], None]) -> list[Records | None]:
@@ -292,8 +286,6 @@ def check_pickles(work: object) -> None:
     """Refuse what cannot be sent to processes, which know functions by their names."""
     try:
         pickle.dumps(work)
-    except InputError as error:
-        raise InputError(f"{error}; or run in this process (executor=None), or on a dask cluster") from None
     except Exception as error:
         why = "processes know functions by name: define them with def at the top level of a module"
         raise reject("executor", f"{type(error).__name__}: {error}", f"{why}, or run in this process") from None
@@ -316,19 +308,16 @@ class _Open:
 
     def step(self) -> tuple[Wanted | None, Any]:
         """Return what it wants next; at its end nothing, and what the talk returns."""
+        parts = [self.found[i] for i in range(len(self.found))]
+        failed = [part for part in parts if isinstance(part, BaseException)]
         try:
-            return self._next(), None
+            if not self.slices:
+                return next(self.talk), None
+            if failed:
+                return self.talk.throw(failed[0]), None
+            return self.talk.send(_gathered(self.slices, parts)), None  # pyright: ignore[reportArgumentType]
         except StopIteration as end:
             return None, end.value
-
-    def _next(self) -> Wanted:
-        if not self.slices:
-            return next(self.talk)
-        failed = [part for part in self.found.values() if isinstance(part, BaseException)]
-        if failed:
-            return self.talk.throw(failed[0])
-        parts = [self.found[i] for i in range(len(self.found))]
-        return self.talk.send(_gathered(self.slices, parts))  # pyright: ignore[reportArgumentType]
 
 
 def many(talks: Sequence[Callable[[Shared], Talk[Any]]], most: int | None = None, joint: bool | None = None) -> Answers:
@@ -341,14 +330,9 @@ def many(talks: Sequence[Callable[[Shared], Talk[Any]]], most: int | None = None
     joint = jax.default_backend() != "cpu" if joint is None else joint
     usual = MOST if joint else 1 + machine.cores()
     most = usual if most is None else whole("most", most, least=1, why="it must be a whole number ≥ 1")
-    for first, last in _waves(len(talks), most if joint else len(talks)):
+    waves = -(-len(talks) // most) if joint else min(1, len(talks))
+    for first, last in pairwise(len(talks) * i // max(1, waves) for i in range(waves + 1)):  # equal parts
         yield from _wave(talks, range(first, last), min(most, last - first), joint)
-
-
-def _waves(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Equal parts of at most so many."""
-    waves = max(1, -(-count // most)) if count else 0
-    yield from pairwise(count * i // waves for i in range(waves + 1)) if waves else ()
 
 
 def _wave(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range, most: int, joint: bool) -> Answers:
@@ -469,5 +453,5 @@ def _batch(slices: list[_Slice], points: int, stop: threading.Event) -> list[Rec
         return [None] * len(slices)
     with precise():
         program = Several([own.march() for own in slices], points)
-        found = along(program, len(slices[0].level.times), marches=len(slices), told=_silent, stop=stop)
+        found = along(program, len(slices[0].level.times), told=_silent, stop=stop)
     return [own.found(records) for own, records in zip(slices, found, strict=True)]

@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -97,10 +98,6 @@ class Place:
         key = "start", sizes, piece.seed, piece.turn, values_of((laws, system.groups))
         return self.shared(key, lambda: stacked(piece.draws()))
 
-    def starts(self, work: Work) -> list[Start]:
-        """Return what the replicas of each slice of a piece of work draw."""
-        return [self.start(piece) for piece in self.cut(work)]
-
     def check(self, piece: Work) -> None:
         """Refuse so many replicas at a time where they do not fit."""
         total = bytes_of(piece.system, len(piece.replicas))
@@ -153,15 +150,10 @@ def bytes_of(system: System, replicas: int) -> float:
 
 
 def _state_bytes(system: System) -> float:
-    numbers: Tree = (jax.ShapeDtypeStruct(shape, system.dtype) for shape in _start_shapes(system))
-    start = Start(*numbers, key=jax.random.key(0))
-    shapes = jax.eval_shape(lambda own: march.init(system, own), start)
-    further, size = system.shape[0] - 1, jnp.dtype(system.dtype).itemsize
-    on_the_way = further * (system.problem.width + ROLES) * system.samples * size  # vectors and signs of each group
-    return float(sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))) + on_the_way
-
-
-def _start_shapes(system: System) -> list[tuple[int, ...]]:
     g, m, k, M = system.shape
     size = m + k + system.groups.unseen.shape[1] + 2
-    return [(size, M), (M,), (k, M), (g, m + k, M), (ROLES, g + ROUNDS, M), (rows_within(system.groups), M)]
+    drawn = (size, M), (M,), (k, M), (g, m + k, M), (ROLES, g + ROUNDS, M), (rows_within(system.groups), M)
+    numbers: Tree = (jax.ShapeDtypeStruct(shape, system.dtype) for shape in drawn)
+    shapes = jax.eval_shape(partial(march.init, system), Start(*numbers, key=jax.random.key(0)))
+    on_the_way = (g - 1) * (m + ROLES) * M * jnp.dtype(system.dtype).itemsize  # vectors and signs of each group
+    return float(sum(part.size * part.dtype.itemsize for part in jax.tree.leaves(shapes))) + on_the_way

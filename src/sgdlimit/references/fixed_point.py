@@ -27,8 +27,7 @@ from ..control.stages import DEFAULT_SAMPLES
 from ..dmft import planning
 from ..dmft.planning import Steps
 from ..dmft.response import Regression
-from ..dmft.samples import each
-from ..dmft.system import System
+from ..dmft.system import System, each
 from ..dmft.weight_side import Linear
 from ..errors import DivergenceWarning, real, reject, whole
 from ..exact.labels import labelled

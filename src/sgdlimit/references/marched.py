@@ -15,16 +15,15 @@ from .._types import Array
 from ..algorithms import Algorithm
 from ..control import stages
 from ..control.marches import Stage
-from ..control.outcome import finished
 from ..control.question import Averages, Given, asked
 from ..control.stages import Outcome
-from ..dmft.response import Answer, Local, Response, of_samples
+from ..dmft.response import Answer, Local, Response, Tangents, of_samples
 from ..dmft.system import Start, Step, System
-from ..dmft.tangents import Tangents
 from ..errors import check_words, reject
 from ..execute.crew import alone, precisely
 from ..problem import Problem, fields
 from ..results import Solution
+from ..solver import finished
 
 MOST = 288  # steps times width: a sample holds the square of it
 
@@ -159,7 +158,7 @@ def _marched(
     check_size(problem, len(question.steps(0).times) - 1, f"sl.references.{name}")
     stage = Stage(question, stages.first_effort(question))
     reached = alone(precisely(stages.one_stage(stage)), progress)
-    return finished(question, Outcome(reached, 1, reached.found.compiling, "complete", ""), begin, f"DMFT, {name}")
+    return finished(question, Outcome(reached, 1, reached.compiling, "complete", ""), begin, f"DMFT, {name}")
 
 
 def check_size(problem: Problem, steps: int, name: str) -> None:

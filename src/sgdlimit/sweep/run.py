@@ -15,7 +15,7 @@ from .. import grid
 from .._machine import keep_programs
 from .._version import __version__
 from ..algorithms import Algorithm
-from ..control.question import Numbers, numbers
+from ..control.question import numbers
 from ..describe import to_words
 from ..errors import SweepWarning, instance, parameters_of, reject, seed_number
 from ..problem import Problem
@@ -116,7 +116,7 @@ def _tasks(
         own = dict(setting.options)
         number = seed_number(own.pop("seed", seed))
         if kind == "solve":
-            numbers(**{name: own[name] for name in Numbers._fields if name in own})
+            numbers(own)
         labels = {name: points.label(value) for name, value in point.items()}
         tasks.append(Task(setting.problem, setting.algorithm, kind, own, times, number, labels))
     for name, taken in parameters_of(function(kind)).items():
