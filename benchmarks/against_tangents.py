@@ -61,8 +61,7 @@ def beside(case: str, samples: int, replicas: int) -> str:
     found, whole = (run(problem, algorithm, progress=False, **words) for run in (sl.solve, sl.references.tangents))
     largest, bias, ratios = 0.0, 0.0, []
     for name in NAMES if problem.k else [name for name in NAMES if name != "overlap"]:
-        ours, theirs = (solution.copies(name) for solution in (found, whole))
-        assert ours is not None and theirs is not None
+        ours, theirs = (np.asarray(solution.copies(name)) for solution in (found, whole))
         at = np.linspace(0, len(found.time) - 1, 5).astype(int)[1:]
         gap, size = (ours - theirs)[:, at], np.max(np.abs(whole[name]))
         error = np.maximum(gap.std(axis=0, ddof=1) / np.sqrt(len(gap)), 1e-6 * size)
