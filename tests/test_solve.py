@@ -322,7 +322,7 @@ def test_programs_are_kept_between_processes(tmp_path):
 
 SMALLEST = """
 import jax, sgdlimit
-from sgdlimit._cache import keep_programs
+from sgdlimit._machine import keep_programs
 keep_programs()  # as `solve` does first of all
 print(jax.jit(lambda x: x + 1)(1.0))
 """
