@@ -443,3 +443,15 @@ def test_auto_takes_the_exact_limit_and_dmft_on_request(example, tmp_path):
     out = run("solve", example, "-o", tmp_path / "b.nc", "--theory", "dmft", "--dt", 0.1, "--t-max", 1)
     assert "DMFT" in out.stdout
     assert run("compare", tmp_path / "a.nc", tmp_path / "b.nc").exit_code == 0
+
+
+def test_warnings_that_no_status_repeats_are_heard():
+    """Of a command only those that the status of its result tells are not."""
+    import warnings
+
+    from sgdlimit.cli.common import quiet
+
+    with pytest.warns(RuntimeWarning, match="averages do not settle"):
+        quiet(lambda: warnings.warn("averages do not settle", RuntimeWarning, stacklevel=2))
+    with warnings.catch_warnings(action="error"):
+        quiet(lambda: warnings.warn("most of it: time step", sl.ToleranceWarning, stacklevel=2))

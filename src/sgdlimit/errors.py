@@ -7,7 +7,9 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from inspect import get_annotations
 from typing import Any, ParamSpec, TypeVar, get_args
 
@@ -47,6 +49,15 @@ class Interrupted(KeyboardInterrupt):
 
 class SweepWarning(RuntimeWarning):
     """A sweep with points that failed: their `reason` says why."""
+
+
+@contextmanager
+def told_by_status() -> Iterator[None]:
+    """Return a context without the warnings that a result repeats in its status; all others are heard."""
+    with warnings.catch_warnings():
+        for kind in (DivergenceWarning, ToleranceWarning, UnreliableWarning, SweepWarning):
+            warnings.simplefilter("ignore", kind)
+        yield
 
 
 def reject(argument: str, given: Any, why: str, kind: type[InputError] = InputError) -> InputError:

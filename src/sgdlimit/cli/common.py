@@ -9,7 +9,6 @@ import signal
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from .._version import __version__
-from ..errors import InputError, Interrupted, reject
+from ..errors import InputError, Interrupted, reject, told_by_status
 from .start import INTERRUPTED, leave, outcome, wrote
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def quiet(compute: Callable[[], T]) -> T:
 
     After Ctrl-C the best result so far, where there is one.
     """
-    with interruptible(), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+    with interruptible(), told_by_status():
         try:
             return compute()
         except Interrupted as stop:

@@ -6,13 +6,13 @@ Every kind of work is a function of a view and of `tell`, which takes words for 
 import json
 import math
 import time as clock
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..describe import algorithm_from_words, problem_from_words
+from ..errors import told_by_status
 from ..results import Result, Solution
 from ..results.quality import ERROR
 from ..results.storage import netcdf
@@ -90,7 +90,7 @@ def runs(query: str, tell: Tell) -> None:
         if clock.monotonic() - sent > EVERY:
             send()
 
-    with _quiet():
+    with told_by_status():  # the page shows it
         found = simulate(problem, algorithm, **view.runs_options, workers=1, watch=watch, progress=False)
     send()
     laws = []
@@ -108,13 +108,8 @@ KINDS = {"curves": curves, "refined": refined, "kernels": kernels, "runs": runs}
 
 
 def _solved(view: View, **options: Any) -> Solution:
-    with _quiet():
+    with told_by_status():  # the page shows it
         return solve(problem_from_words(view.problem), algorithm_from_words(view.algorithm), progress=False, **options)
-
-
-def _quiet() -> warnings.catch_warnings:
-    """No warnings: the result says how it ended, and the page shows that."""
-    return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
 
 
 def _ended(result: Result) -> Words:
