@@ -129,15 +129,16 @@ def _together(values: np.ndarray, errors: np.ndarray) -> dict[str, Any]:
 
 
 def deviations(case: str, seed: int) -> tuple[dict[str, np.ndarray], float, float]:
-    """Of one default solution: distances from the truth in errors, its largest error in parts of a curve, seconds."""
+    """Of one default solution: distances from the truth in errors, the truth's included; its largest error in parts
+    of a curve; seconds."""
     problem, algorithm, t_max = CASES[case]
     known = json.loads(FILE.read_text())[case]
     begin = time.perf_counter()
     solution = sl.solve(problem, algorithm, t_max=t_max, seed=seed)
     seconds, z, largest = time.perf_counter() - begin, {}, 0.0
     for name, (value, error) in at_parts(solution, t_max).items():
-        exact = np.asarray(known[name]["value"])
-        z[name] = ((value - exact) / np.maximum(error, 1e-12)).reshape(len(PARTS), -1)
+        exact, own = (np.asarray(known[name][part]) for part in ("value", "error"))
+        z[name] = ((value - exact) / np.maximum(np.hypot(error, own), 1e-12)).reshape(len(PARTS), -1)
         if name != "overlap" or case != "tanh phase retrieval":
             largest = max(largest, float(np.max(solution.curve(name)[1]) / np.max(np.abs(solution[name]))))
     return z, largest, seconds

@@ -484,7 +484,7 @@ def scaled(r, y):
 
 def test_a_changed_global_is_seen(monkeypatch):
     """A loss that reads SCALE, solved, then SCALE doubled: what a new function would give."""
-    words = {"t_max": 1.0, "dt": 0.1, "samples": 4096}
+    words = {"t_max": 1.0, "dt": 0.1, "samples": 4096, "functions": 6}
     problem = dataclasses.replace(square(), loss=sl.Loss(scaled))
     before = sl.solve(problem, sl.SGF(0.3), **words)
     monkeypatch.setitem(globals(), "SCALE", 2.0)

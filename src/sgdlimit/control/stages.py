@@ -40,8 +40,6 @@ GROWTH, AT_ONCE = 5, 2
 uncertain, near the largest stable temperature above all, where small marches scatter more than larger ones."""
 CROWDED = "the memory that is there"
 """What a stage does not fit into where others hold memory: the end of a message, and another time it may fit."""
-LACKING = 0.25
-"""Share of a march that is not begun for what it would add."""
 WORTH = 1.5
 """A stage that a budget cuts short begins only if it has so many times the samples of the one before."""
 
@@ -233,7 +231,7 @@ def next_effort(ask: Question, reached: Reached) -> Effort:
         each = 2 ** math.ceil(math.log2(max(wanted, each)))  # all in one march
     smallest = replace(found.system, samples=done.each)
     each = ask.place.fitting(smallest, min(each, LARGEST_MARCH))
-    repeats = 1 if ask.wish.plain else min(max(1, math.ceil(wanted / each - LACKING)), REPEATS)
+    repeats = 1 if ask.wish.plain else min(max(1, math.ceil(wanted / each)), REPEATS)
     at_hand = max(each, done.large)
     few = not draft.least and wanted <= (1 + SMALL) * at_hand
     large = at_hand if few else max(_large(ask, wanted), min(draft.least, LARGEST), each)
