@@ -109,13 +109,15 @@ def _through(
                 task = running.pop(future)
                 try:
                     outcome = future.result()
-                except (futures.CancelledError, RuntimeError):  # forgotten, broken, or shut down
-                    if sent[task.key] <= RETRIES:
+                except Exception as error:
+                    # forgotten, broken, or shut down, which a closed client says in words of its own
+                    if not (isinstance(error, futures.CancelledError | RuntimeError) or gone()):
+                        outcome = failed(f"{type(error).__name__}: {error}")
+                    elif sent[task.key] <= RETRIES:
                         send(task)
                         continue
-                    outcome = failed(trouble.format(sent[task.key]))
-                except Exception as error:
-                    outcome = failed(f"{type(error).__name__}: {error}")
+                    else:
+                        outcome = failed(trouble.format(sent[task.key]))
                 yield task, outcome
     finally:
         for future in running:
