@@ -1,4 +1,5 @@
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,9 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
     # a core for each worker: two programs whose linear algebra takes all cores slow each other down many times
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(worker[2:]) % len(cores)]})
+
+# a shell that puts the tests into the background has them, and all their children, ignore Ctrl-C
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 matplotlib.use("Agg")
 sys.path.insert(0, str(Path(__file__).parent))

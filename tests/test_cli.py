@@ -192,8 +192,7 @@ def test_divergence_writes_what_it_has(example, tmp_path):
 
 def started(*arguments, wait=0.0, **options):
     """The command in a process of its own, from the moment at which it begins to import."""
-    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # also in the background
-    code = f"{heard}; from sgdlimit.cli import main; print('up', flush=True); main()"
+    code = "from sgdlimit.cli import main; print('up', flush=True); main()"
     command = [sys.executable, "-c", code, *map(str, arguments)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
     assert process.stdout is not None
@@ -226,7 +225,6 @@ def test_interruption_in_a_callback_comes_again():
     """jax has a callback in the garbage collector, and what is raised there is lost."""
     code = """
 import gc, os, signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
 from sgdlimit.cli.common import interruptible
 from sgdlimit.cli.start import begin
 def callback(phase, info):

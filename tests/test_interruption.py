@@ -72,15 +72,6 @@ def test_finished_trials_are_kept(ridge, monkeypatch):
     same(caught.value.result, two)
 
 
-@pytest.fixture
-def heard():
-    """Ctrl-C is heard, also where a shell that put the tests into the background said to ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heard")
 def test_trials_that_run_are_kept_as_far_as_all_have_come(ridge):
     """A signal in the midst of the first trials, each of which takes minutes."""
     times = np.linspace(0.0, 2000.0, 20001)
@@ -120,7 +111,6 @@ tol = 1e-3
 
 SIGNAL = """
 import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
 from sgdlimit.cli import main
 from sgdlimit.control import stages
 from sgdlimit.results import storage
