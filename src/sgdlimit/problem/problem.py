@@ -295,7 +295,7 @@ def _wide(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 class Rare(NamedTuple):
     """What is averaged over samples, by name, where the student starts and where it equals the teacher."""
 
-    places: list[dict[str, np.ndarray]]
+    values: dict[str, np.ndarray]  # of each sample, (places, samples)
     counts: np.ndarray  # what each sample counts
 
     def fewest(self, tol: float, without: Collection[str] = ()) -> tuple[int, str]:
@@ -305,18 +305,13 @@ class Rare(NamedTuple):
         and names in `without` are passed over.
         """
         most, which = 1, ""
-        for name in (name for name in self.places[0] if name not in without):
-            moments = []
-            for place in self.places:
-                value = np.abs(place[name].astype(np.float64))
-                known = np.where(np.isfinite(value), self.counts, 0.0)
-                value = np.where(np.isfinite(value), value, 0.0)
-                moments.append([float(np.sum(known * value**power) / np.sum(known)) for power in (1, 2)])
-            scale = max(mean for mean, _ in moments)
-            for mean, square in moments:
-                if mean > max(NEGLIGIBLE * tol * scale, 1e-30):
-                    need = math.ceil(FEWEST_RARE * square / (3 * mean**2))
-                    most, which = max((most, which), (need, name))
+        for name in self.values.keys() - without:
+            sound = np.isfinite(self.values[name])
+            known, value = self.counts * sound, np.where(sound, np.abs(self.values[name].astype(np.float64)), 0.0)
+            mean, square = (np.sum(known * value**power, axis=1) / np.sum(known, axis=1) for power in (1, 2))
+            seen = mean > max(NEGLIGIBLE * tol * np.max(mean), 1e-30)
+            need = np.max(FEWEST_RARE * square[seen] / (3 * mean[seen] ** 2), initial=0.0)
+            most, which = max((most, which), (math.ceil(need), name))
         return most, which
 
 
@@ -337,20 +332,18 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
     found = {name: v[:count] if np.shape(v)[:1] == (len(rows),) else v for name, v in all_found.items()}
     checked = ("schedule", "labels", "gradient of the loss", "gradient of the penalty", "loss")
     for name in (name for name in checked if name in found):
-        value = found[name]
-        if not np.all(np.isfinite(value)):
-            given = np.ravel(value)[~np.isfinite(np.ravel(value))][0]
+        value = np.ravel(found[name])
+        if len(bad := value[~np.isfinite(value)]):
             argument = name.split()[-1]
             what = "" if argument == name else f" ({name})"
-            raise reject(argument, given, f"it must be finite at the start{what}; change {argument}, labels or init")
+            raise reject(argument, bad[0], f"it must be finite at the start{what}; change {argument}, labels or init")
     y = found["labels"]
     if problem.labels.binary and not np.all(np.abs(y) == 1):
         why = "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
         raise reject("labels", y[np.abs(y) != 1][0], why)
     force = np.sum(all_found["gradient of the loss"].astype(np.float64) ** 2, axis=-1)
     averaged = {"force": force} | {name: all_found[name] for name in ("loss", "error") if name in all_found}
-    places = [np.arange(first, first + len(weights)) for first in range(count, len(rows), len(weights))]
-    return Rare([{name: value[at] for name, value in averaged.items()} for at in places], weights)
+    return Rare({name: value[count:].reshape(-1, len(weights)) for name, value in averaged.items()}, weights)
 
 
 def check_tails(problem: Problem, fresh: bool = False) -> tuple[str, ...]:
