@@ -28,8 +28,6 @@ from .rows import check_sampler
 from .schedules import Constant, ScheduleLike
 
 MOST_UNITS = 64  # of student or teacher: every sample has matrices of this size, and d → ∞ comes before wide networks
-
-
 SAMPLER = "a built-in or sl.Law(fn) with fn(key, shape) -> array"
 CONTRACTS: dict[str, tuple[Any, str]] = {
     "loss": ((LossLike, VectorField), "a built-in or sl.Loss(fn) with fn(r, y) -> scalar"),
@@ -181,20 +179,18 @@ class Problem:
                 law.check(f"{name}=Law")
         if _met(self):
             return
-        r, r_star, z = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m,), (k,), ()))
+        r, *others = sample = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m,), (k,), ())]
         like_r = ((), (1,)) if m == 1 else ((m,),)
-        _returns("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
+        _returns("labels", fields.label, self, *others, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
-            _returns("loss", VectorField.at, self.loss, 0.0, r, r_star, z, hint="see sl.VectorField", wanted=like_r)
+            _returns("loss", VectorField.at, self.loss, 0.0, *sample, hint="see sl.VectorField", wanted=like_r)
         if self.has_loss:
             hint = _shape_hint("r", m) + "; for a network use sl.TwoLayer(activation)" * (m > 1)
-            _returns("loss", fields.loss, self, r, r_star, z, hint=hint, smooth=True)
+            _returns("loss", fields.loss, self, *sample, hint=hint, smooth=True)
         if self.predict is not None:
             _returns("loss.predict", lambda p, a: p.predict(fields.as_user(a)), self, r, hint=_shape_hint("r", m))
             hint = "error(prediction, y) takes two scalars"
-            _returns(
-                "loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, r, r_star, z, hint=hint
-            )
+            _returns("loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, *sample, hint=hint)
         if isinstance(self.penalty, VectorField):
             _returns("penalty", VectorField.at, self.penalty, 0.0, r, hint="see sl.VectorField", wanted=like_r)
         else:
@@ -387,10 +383,9 @@ def _returns(
     except InputError:
         raise
     except Exception as error:
-        first = str(error).strip().splitlines() or [""]
         untraceable = isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError)
         remedy = "it must be written in jax.numpy" if untraceable else "it must run on arrays of these shapes"
-        raise reject(argument, f"{type(error).__name__}: {first[0]}", f"{remedy} ({hint})") from error
+        raise reject(argument, f"{type(error).__name__}: {error}", f"{remedy} ({hint})") from error
     shape = getattr(out, "shape", None)
     if shape not in wanted:
         found = f"a {type(out).__name__}" if shape is None else f"a result of shape {shape}"
