@@ -224,9 +224,7 @@ class Pull(NamedTuple):
     push: Push
 
 
-def pull_of(
-    problem: Problem, nodes: Nodes, t: jax.Array | float, Q: jax.Array, c: jax.Array, at: Place = NOWHERE
-) -> Pull:
+def pull_of(problem: Problem, nodes: Nodes, t: jax.Array | float, Q: jax.Array, c: jax.Array, at: Place) -> Pull:
     """By Gaussian integration by parts, from averages of ℓ alone: Γ E[w⊥w⊥ᵀ] = E[ℓ w⊥ᵀ], (Γ* + ΓB) E[w*w*ᵀ] = E[ℓ w*ᵀ].
 
     They are smooth also where ℓ jumps, whose derivative autodiff would miss. Γ acts on θ − Bθ* alone, which vanishes
