@@ -90,9 +90,11 @@ class Problem:
         self._check_shapes()
 
     @property
-    def star(self) -> EntryLaw | None:
-        """The law of θ*: the teacher's, or that of the directions of a mixture's means."""
-        return self.teacher if self.data.classes is None else DIRECTION
+    def star(self) -> EntryLaw:
+        """The law of θ*: the teacher's, or that of the directions of a mixture's means; any where k = 0."""
+        if self.data.classes is not None:
+            return DIRECTION
+        return Point() if self.teacher is None else self.teacher
 
     @property
     def k(self) -> int:
@@ -127,10 +129,7 @@ class Problem:
     def sample_weights(self, key: Key, dim: int) -> tuple[jax.Array, jax.Array]:
         """θ⁰ (d, m) and θ* (d, k)."""
         start, teacher = jax.random.split(key)
-        theta = self.init.sample(start, (dim, self.width))
-        if self.star is None:
-            return theta, jnp.zeros((dim, 0))
-        return theta, self.star.sample(teacher, (dim, self.k))
+        return self.init.sample(start, (dim, self.width)), self.star.sample(teacher, (dim, self.k))
 
     def spread_weights(self, key: Key, count: int) -> np.ndarray:
         """Rows of (θ⁰, θ*), (count, m+k), on the host: every entry's draws spread evenly over its law.
@@ -140,10 +139,8 @@ class Problem:
         _check_spread("init", self.init, count)
         _check_spread("teacher", self.star, count)
         start, teacher = jax.random.split(key)
-        theta = _spread(self.init, start, count, self.width)
-        if self.star is None:
-            return theta
-        return np.concatenate([theta, _spread(self.star, teacher, count, self.k)], axis=1)
+        parts = _spread(self.init, start, count, self.width), _spread(self.star, teacher, count, self.k)
+        return np.concatenate(parts, axis=1)
 
     def sample_noise(self, key: Key, count: int) -> jax.Array:
         """Draws of z, (count,)."""
@@ -152,8 +149,6 @@ class Problem:
     def gram(self) -> np.ndarray:
         """G: second moments of one row of (θ⁰, θ*), shape (m+k, m+k)."""
         mean, start = self.init.moments(self.width)
-        if self.star is None:
-            return start
         teacher_mean, teacher = self.star.moments(self.k)
         cross = np.outer(mean, teacher_mean) * (not self.data.rotated)  # along random directions means do not align
         return np.block([[start, cross], [cross.T, teacher]])
@@ -216,12 +211,12 @@ FEWEST_RARE = 8
 exact curves are what the errors say, with 4 they are 1.3 times as large, with 1 twice, with fewer ten times."""
 
 
-def _check_spread(argument: str, law: EntryLaw | None, count: int) -> None:
+def _check_spread(argument: str, law: EntryLaw, count: int) -> None:
     """Refuse entries without a fourth moment, and too few samples for the rare ones of a law."""
     if isinstance(law, Law) and law.heavy:
         why = "weights that are followed one by one need averages of draws that settle; truncate them, or take sl.Ridge"
         raise reject(f"{argument}=Law", "a law with heavy tails", f"{why}, which needs its moments alone")
-    if law is not None and law.rarest * count < FEWEST_RARE:
+    if law.rarest * count < FEWEST_RARE:
         few, need = law.rarest * count, math.ceil(FEWEST_RARE / law.rarest)
         why = f"{few:.2g} of the {count} samples of a replica would be non-zero; take at least {need} a replica"
         name = "SparseNormal.density" if isinstance(law, SparseNormal) else type(law).__name__
