@@ -35,7 +35,7 @@ CONTRACTS: dict[str, tuple[Any, str]] = {
     "penalty": ((PenaltyLike, VectorField), "a built-in or sl.Penalty(fn), fn(theta) -> scalar"),
     "noise": (EntryLaw, SAMPLER),
     "init": (EntryLaw, SAMPLER),
-    "teacher": (EntryLaw, SAMPLER),
+    "teacher": ((EntryLaw, type(None)), SAMPLER),
     "data": (DataLaw, "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.Mixture([1.0, -1.0])"),
 }
 """What may stand in each place of a problem."""
@@ -73,8 +73,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name, (kind, remedy) in CONTRACTS.items():
-            if name != "teacher" or self.teacher is not None:
-                instance(name, getattr(self, name), kind, remedy)
+            instance(name, getattr(self, name), kind, remedy)
         check_schedule("schedule", self.schedule)
         why = "δ = n/d must be a positive number; math.inf means infinite data"
         settle(self, sample_ratio=real("sample_ratio", self.sample_ratio, above=0, most=math.inf, why=why))
