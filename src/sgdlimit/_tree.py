@@ -18,8 +18,6 @@ from ._types import Tree
 from .errors import real, reject
 
 Cls = TypeVar("Cls", bound=type)
-
-
 Check = Callable[[str, Any], Any]
 """What a field stores of the value that was given, from its name in errors and that value; or an InputError."""
 

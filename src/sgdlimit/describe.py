@@ -61,10 +61,8 @@ def to_words(value: Any) -> Any:
         return {"name": type(value).__name__, **words}
     if callable(value):
         return _function_words(value)
-    if isinstance(value, np.ndarray | jax.Array):
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
         return to_words(np.asarray(value).tolist())
-    if isinstance(value, np.generic):
-        return to_words(value.item())
     if isinstance(value, tuple | list):
         return [to_words(v) for v in value]
     if isinstance(value, dict):

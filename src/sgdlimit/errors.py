@@ -6,6 +6,7 @@ Functions that answer one question take the same words; one that cannot serve a 
 import functools
 import inspect
 import math
+import operator
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -102,13 +103,11 @@ def real(
 
 def whole(argument: str, value: Any, *, least: int, most: int = 2**31 - 1, why: str) -> int:
     """An integer within bounds, or an InputError that says why not."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise reject(argument, repr(value), why)
     try:
-        number = value.__index__()
+        number = operator.index(value)
     except TypeError:
         raise reject(argument, repr(value), why) from None
-    if not least <= number <= most:
+    if isinstance(value, bool) or not least <= number <= most:
         raise reject(argument, value, why)
     return number
 

@@ -344,5 +344,5 @@ def _function(
 
 def _searched(fn: Callable[..., Any], points: Any, *others: Any) -> Jump:
     """Jumps of a function along lines through the first few points."""
-    along = jax.vmap(lambda x, *rest: search(lambda v: fn(v, *rest), x, jnp.asarray(REACHES)))
-    return jax.jit(along)(*(part[:LINES] for part in (points, *others)))
+    along = jax.jit(jax.vmap(partial(search, fn, jnp.asarray(REACHES))))
+    return along(*(part[:LINES] for part in (points, *others)))

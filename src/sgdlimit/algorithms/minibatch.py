@@ -215,18 +215,15 @@ class ShuffledSGD(MiniBatch):
         waiting = jnp.where(before > epoch, 0.0, jnp.clip(covered / (epoch + 1 - begin), 0.0, 1.0))
         return jnp.where(jump > 0, safe * (waiting + jnp.maximum(end - epoch - 1, 0.0)), dt * jnp.ones_like(before))
 
-    def _jumps(self, key: Key, t: Scalar, epoch: Scalar, shape: tuple[int, ...]) -> Array:
-        """Jumps up to time t: one for each finished epoch, and one where the current epoch's has come."""
-        whole_epochs = jnp.floor(t / epoch)
-        moment = even(jax.random.fold_in(key, whole_epochs.astype(jnp.int32)), shape)
-        return whole_epochs + (moment < t / epoch - whole_epochs)
-
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = τδ × jumps in (t, t + γ]; γ where τ = 0."""
         base, before = state
         jump = self.temperature * sample_ratio
         safe = jnp.where(jump > 0, jump, 1.0)
-        after = self._jumps(base, jnp.asarray(t + dt), safe, before.shape)
+        end = jnp.asarray(t + dt) / safe
+        epoch = jnp.floor(end)
+        moment = even(jax.random.fold_in(base, epoch.astype(jnp.int32)), before.shape)
+        after = epoch + (moment < end - epoch)  # one in each finished epoch, and the current one's if it has come
         return (base, after), jnp.where(jump > 0, safe * (after - before), dt * jnp.ones_like(before))
 
     def variance(self, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> Scalar:

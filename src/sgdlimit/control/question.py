@@ -302,7 +302,7 @@ def _fewest(problem: Problem, rare: Rare, tol: float, heavy: tuple[str, ...], dr
     found = [rare.fewest(tol, without={name.split("_")[1] for name in heavy})]
     if drawn:
         laws = {"start": problem.init, "teacher": problem.star}
-        found += [(math.ceil(FEWEST_RARE / law.rarest), name) for name, law in laws.items() if law is not None]
+        found += [(math.ceil(FEWEST_RARE / law.rarest), name) for name, law in laws.items()]
     return max(found)
 
 

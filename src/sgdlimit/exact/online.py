@@ -107,10 +107,10 @@ def online(
         status, message = "unreliable", f"{unknown}; take a smaller dt"
         warnings.warn(message, UnreliableWarning, stacklevel=3)
     order = 2 if problem.penalty.smooth else 1
-    estimates = {name: Estimate(*over_replicas(value), replicas=value) for name, value in found.items()}
-    for other in coarser:  # of which nothing is known where steps twice as large reach no time
-        errors = {name: _step_error(value, other.get(name, value[:, :0]), order) for name, value in found.items()}
-        estimates = {name: value._replace(step_error=errors[name]) for name, value in estimates.items()}
+    estimates = {}
+    for name, value in found.items():  # nothing is known of the step error where steps twice as large reach no time
+        error = [_step_error(value, other.get(name, value[:, :0]), order) for other in coarser]
+        estimates[name] = Estimate(*over_replicas(value), *error, replicas=value)
     options = {"t_max": float(t[-1]), "samples": each * replicas, "replicas": replicas}
     if not linear:
         options |= {"particles": particles, "dt": dt}

@@ -40,9 +40,8 @@ class Nodes(NamedTuple):
     @classmethod
     def of(cls, normals: np.ndarray, z: np.ndarray, teacher: np.ndarray, weights: np.ndarray | None = None) -> "Nodes":
         """Points (replicas, N, m+k) and (replicas, N), of equal weight by default; second moments of the teacher."""
-        inverse = np.linalg.pinv(teacher, hermitian=True) if len(teacher) else np.zeros((0, 0))
         weights = np.full(z.shape, 1 / z.shape[1]) if weights is None else weights
-        return cls(normals, z, weights, root_of(teacher), inverse)
+        return cls(normals, z, weights, root_of(teacher), np.linalg.pinv(teacher, hermitian=True))
 
     def part(self, span: slice) -> "Nodes":
         """Those of the points that lie within a slice of them."""
@@ -224,9 +223,7 @@ class Pull(NamedTuple):
     push: Push
 
 
-def pull_of(
-    problem: Problem, nodes: Nodes, t: jax.Array | float, Q: jax.Array, c: jax.Array, at: Place = NOWHERE
-) -> Pull:
+def pull_of(problem: Problem, nodes: Nodes, t: jax.Array | float, Q: jax.Array, c: jax.Array, at: Place) -> Pull:
     """By Gaussian integration by parts, from averages of ℓ alone: Γ E[w⊥w⊥ᵀ] = E[ℓ w⊥ᵀ], (Γ* + ΓB) E[w*w*ᵀ] = E[ℓ w*ᵀ].
 
     They are smooth also where ℓ jumps, whose derivative autodiff would miss. Γ acts on θ − Bθ* alone, which vanishes

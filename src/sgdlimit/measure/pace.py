@@ -141,17 +141,15 @@ def _slopes(problem: Problem, w: jax.Array, z: jax.Array, times: jax.Array) -> t
     reaches = jnp.where(size > 0, size, 1.0) * jnp.array(REACHES)
 
     def at(t: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def of_samples(field: Callable[..., jax.Array]) -> Field:
-            return lambda v: jax.vmap(lambda *one: field(problem, t, *one), out_axes=-1)(v, w[:, m:], z)
-
-        def of_weights(field: Callable[..., jax.Array]) -> Field:
-            return lambda v: jax.vmap(lambda one: field(problem, t, one), out_axes=-1)(v)
+        def of(field: Callable[..., jax.Array], *given: jax.Array) -> Field:
+            return lambda v: jax.vmap(partial(field, problem, t), out_axes=-1)(v, *given)
 
         def seen(pull: Field, slopes: Field, smooth: bool) -> jax.Array:
             return slopes(start) + (0.0 if smooth else _unseen(pull, slopes, start, reaches)[:, :, None])
 
-        data = seen(of_samples(fields.force), of_samples(fields.force_r), problem.loss.smooth)
-        return data, seen(of_weights(fields.drift), of_weights(fields.drift_theta), problem.penalty.smooth)
+        samples = w[:, m:], z
+        data = seen(of(fields.force, *samples), of(fields.force_r, *samples), problem.loss.smooth)
+        return data, seen(of(fields.drift), of(fields.drift_theta), problem.penalty.smooth)
 
     return jax.lax.map(at, times)
 

@@ -109,11 +109,6 @@ def force_r(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) ->
     return jax.jacfwd(force, argnums=2)(problem, t, r, r_star, z)
 
 
-def force_r_star(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
-    """∇_{r*} ℓ_t, shape (m, k). Meaningful where `problem.labels.smooth`."""
-    return jax.jacfwd(force, argnums=3)(problem, t, r, r_star, z)
-
-
 def force_rr(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
     """∇²_r ℓ_t, shape (m, m, m) (`eq:D_ell`)."""
     return jax.jacfwd(force_r, argnums=2)(problem, t, r, r_star, z)

@@ -1,6 +1,7 @@
 """Where a function of pre-activations or weights jumps: a search along lines, and a bisection down to rounding."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -45,14 +46,14 @@ class Jumps(NamedTuple):
     drift: Jump | None
 
 
-def search(fn: Callable[[Array], Scalar], start: Array, reaches: Array) -> Jump:
-    """The largest jump of fn: (m,) → () or (m,) along lines through `start` in each unit's direction."""
+def search(fn: Callable[..., Scalar], reaches: Array, start: Array, *own: Array) -> Jump:
+    """The largest jump of v ↦ fn(v, *own): (m,) → () or (m,) along lines through `start` in each unit's direction."""
 
     def along(a: Array, reach: Array) -> Jump:
         direction = jnp.eye(start.shape[0])[a]
 
         def value(x: Array) -> Array:
-            return jnp.atleast_1d(fn(start + x * direction))
+            return jnp.atleast_1d(fn(start + x * direction, *own))
 
         def both(x: Array) -> tuple[Array, Array]:
             return jax.jvp(value, (x,), (jnp.ones_like(x),))
@@ -73,7 +74,7 @@ def search(fn: Callable[[Array], Scalar], start: Array, reaches: Array) -> Jump:
             beside = place + jnp.arange(-2, 3) * jnp.spacing(place)
             rounding = reach * 2.0**-40
             beside = jnp.append(beside, jnp.round(place / rounding) * rounding)  # a kink at zero
-            near = jax.vmap(lambda v: jnp.atleast_1d(fn(start.at[a].set(v))))(beside)
+            near = jax.vmap(lambda v: jnp.atleast_1d(fn(start.at[a].set(v), *own)))(beside)
             around = jnp.maximum(jnp.max(jnp.abs(f[cell])), jnp.max(jnp.abs(f[cell + 1])))
             around = jnp.maximum(around, ROUNDING * jnp.max(jnp.abs(f))) + 1e-30
             size = jnp.where(jnp.isfinite(change), change / around, 0.0)
@@ -102,9 +103,8 @@ def _reaches(problem: Problem, w: Array, z: Array) -> Array:
 @jax.jit
 def _of_force(problem: Problem, w: Array, z: Array, t: Scalar) -> Jump:
     """ℓ at time t."""
-    m, reaches = problem.width, _reaches(problem, w, z)
-    one = jax.vmap(lambda a, b, c: search(lambda v: fields.force(problem, t, v, b, c), a, reaches))
-    return one(w[:, :m] + OFF, w[:, m:], z)
+    m, along = problem.width, partial(search, partial(fields.force, problem, t), _reaches(problem, w, z))
+    return jax.vmap(along)(w[:, :m] + OFF, w[:, m:], z)
 
 
 def force_jumps(problem: Problem, t_max: float) -> bool:
@@ -119,17 +119,15 @@ def force_jumps(problem: Problem, t_max: float) -> bool:
 @jax.jit
 def jumps(problem: Problem, w: Array, z: Array, t: Scalar) -> Jumps:
     """L, ℓ, H and h at time t, as far as they are not known to be smooth, around samples (w_0, w*) and z."""
-    m, reaches = problem.width, _reaches(problem, w, z)
+    m, own, reaches = problem.width, problem.penalty, _reaches(problem, w, z)
     start = w[:, :m] + OFF
     loss = force = penalty = drift = None
     if not problem.loss.smooth:
         force = _of_force(problem, w, z, t)
         if not isinstance(problem.loss, VectorField):
-            loss = jax.vmap(lambda a, b, c: search(lambda v: fields.loss(problem, v, b, c), a, reaches))
-            loss = loss(start, w[:, m:], z)
-    if not problem.penalty.smooth:
-        drift = jax.vmap(lambda a: search(lambda v: fields.drift(problem, t, v), a, reaches))(start)
-        if not isinstance(problem.penalty, VectorField):
-            own = problem.penalty
-            penalty = jax.vmap(lambda a: search(lambda v: own(fields.as_user(v)), a, reaches))(start)
+            loss = jax.vmap(partial(search, partial(fields.loss, problem), reaches))(start, w[:, m:], z)
+    if not own.smooth:
+        drift = jax.vmap(partial(search, partial(fields.drift, problem, t), reaches))(start)
+        if not isinstance(own, VectorField):
+            penalty = jax.vmap(partial(search, lambda v: own(fields.as_user(v)), reaches))(start)
     return Jumps(loss, force, penalty, drift)

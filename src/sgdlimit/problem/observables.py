@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .problem import Problem
 
 SampleObservable = Callable[[Array, Array, Array], Scalar]
-
-
 ERRORS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "zero-one": lambda prediction, y: 0.5 * (1.0 - jnp.sign(prediction) * jnp.sign(y)),  # ½ for a score of zero
     "squared": lambda prediction, y: (prediction - y) ** 2,

@@ -28,8 +28,6 @@ from .rows import check_sampler
 from .schedules import Constant, ScheduleLike
 
 MOST_UNITS = 64  # of student or teacher: every sample has matrices of this size, and d → ∞ comes before wide networks
-
-
 SAMPLER = "a built-in or sl.Law(fn) with fn(key, shape) -> array"
 CONTRACTS: dict[str, tuple[Any, str]] = {
     "loss": ((LossLike, VectorField), "a built-in or sl.Loss(fn) with fn(r, y) -> scalar"),
@@ -37,7 +35,7 @@ CONTRACTS: dict[str, tuple[Any, str]] = {
     "penalty": ((PenaltyLike, VectorField), "a built-in or sl.Penalty(fn), fn(theta) -> scalar"),
     "noise": (EntryLaw, SAMPLER),
     "init": (EntryLaw, SAMPLER),
-    "teacher": (EntryLaw, SAMPLER),
+    "teacher": ((EntryLaw, type(None)), SAMPLER),
     "data": (DataLaw, "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.Mixture([1.0, -1.0])"),
 }
 """What may stand in each place of a problem."""
@@ -75,8 +73,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name, (kind, remedy) in CONTRACTS.items():
-            if name != "teacher" or self.teacher is not None:
-                instance(name, getattr(self, name), kind, remedy)
+            instance(name, getattr(self, name), kind, remedy)
         check_schedule("schedule", self.schedule)
         why = "δ = n/d must be a positive number; math.inf means infinite data"
         settle(self, sample_ratio=real("sample_ratio", self.sample_ratio, above=0, most=math.inf, why=why))
@@ -92,9 +89,11 @@ class Problem:
         self._check_shapes()
 
     @property
-    def star(self) -> EntryLaw | None:
-        """The law of θ*: the teacher's, or that of the directions of a mixture's means."""
-        return self.teacher if self.data.classes is None else DIRECTION
+    def star(self) -> EntryLaw:
+        """The law of θ*: the teacher's, or that of the directions of a mixture's means; any where k = 0."""
+        if self.data.classes is not None:
+            return DIRECTION
+        return Point() if self.teacher is None else self.teacher
 
     @property
     def k(self) -> int:
@@ -129,10 +128,7 @@ class Problem:
     def sample_weights(self, key: Key, dim: int) -> tuple[jax.Array, jax.Array]:
         """θ⁰ (d, m) and θ* (d, k)."""
         start, teacher = jax.random.split(key)
-        theta = self.init.sample(start, (dim, self.width))
-        if self.star is None:
-            return theta, jnp.zeros((dim, 0))
-        return theta, self.star.sample(teacher, (dim, self.k))
+        return self.init.sample(start, (dim, self.width)), self.star.sample(teacher, (dim, self.k))
 
     def spread_weights(self, key: Key, count: int) -> np.ndarray:
         """Rows of (θ⁰, θ*), (count, m+k), on the host: every entry's draws spread evenly over its law.
@@ -142,10 +138,8 @@ class Problem:
         _check_spread("init", self.init, count)
         _check_spread("teacher", self.star, count)
         start, teacher = jax.random.split(key)
-        theta = _spread(self.init, start, count, self.width)
-        if self.star is None:
-            return theta
-        return np.concatenate([theta, _spread(self.star, teacher, count, self.k)], axis=1)
+        parts = _spread(self.init, start, count, self.width), _spread(self.star, teacher, count, self.k)
+        return np.concatenate(parts, axis=1)
 
     def sample_noise(self, key: Key, count: int) -> jax.Array:
         """Draws of z, (count,)."""
@@ -154,8 +148,6 @@ class Problem:
     def gram(self) -> np.ndarray:
         """G: second moments of one row of (θ⁰, θ*), shape (m+k, m+k)."""
         mean, start = self.init.moments(self.width)
-        if self.star is None:
-            return start
         teacher_mean, teacher = self.star.moments(self.k)
         cross = np.outer(mean, teacher_mean) * (not self.data.rotated)  # along random directions means do not align
         return np.block([[start, cross], [cross.T, teacher]])
@@ -181,20 +173,18 @@ class Problem:
                 law.check(f"{name}=Law")
         if _met(self):
             return
-        r, r_star, z = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m,), (k,), ()))
+        r, *others = sample = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m,), (k,), ())]
         like_r = ((), (1,)) if m == 1 else ((m,),)
-        _returns("labels", fields.label, self, r_star, z, hint=_shape_hint("r_star", k))
+        _returns("labels", fields.label, self, *others, hint=_shape_hint("r_star", k))
         if isinstance(self.loss, VectorField):
-            _returns("loss", VectorField.at, self.loss, 0.0, r, r_star, z, hint="see sl.VectorField", wanted=like_r)
+            _returns("loss", VectorField.at, self.loss, 0.0, *sample, hint="see sl.VectorField", wanted=like_r)
         if self.has_loss:
             hint = _shape_hint("r", m) + "; for a network use sl.TwoLayer(activation)" * (m > 1)
-            _returns("loss", fields.loss, self, r, r_star, z, hint=hint, smooth=True)
+            _returns("loss", fields.loss, self, *sample, hint=hint, smooth=True)
         if self.predict is not None:
             _returns("loss.predict", lambda p, a: p.predict(fields.as_user(a)), self, r, hint=_shape_hint("r", m))
             hint = "error(prediction, y) takes two scalars"
-            _returns(
-                "loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, r, r_star, z, hint=hint
-            )
+            _returns("loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, *sample, hint=hint)
         if isinstance(self.penalty, VectorField):
             _returns("penalty", VectorField.at, self.penalty, 0.0, r, hint="see sl.VectorField", wanted=like_r)
         else:
@@ -220,12 +210,12 @@ FEWEST_RARE = 8
 exact curves are what the errors say, with 4 they are 1.3 times as large, with 1 twice, with fewer ten times."""
 
 
-def _check_spread(argument: str, law: EntryLaw | None, count: int) -> None:
+def _check_spread(argument: str, law: EntryLaw, count: int) -> None:
     """Refuse entries without a fourth moment, and too few samples for the rare ones of a law."""
     if isinstance(law, Law) and law.heavy:
         why = "weights that are followed one by one need averages of draws that settle; truncate them, or take sl.Ridge"
         raise reject(f"{argument}=Law", "a law with heavy tails", f"{why}, which needs its moments alone")
-    if law is not None and law.rarest * count < FEWEST_RARE:
+    if law.rarest * count < FEWEST_RARE:
         few, need = law.rarest * count, math.ceil(FEWEST_RARE / law.rarest)
         why = f"{few:.2g} of the {count} samples of a replica would be non-zero; take at least {need} a replica"
         name = "SparseNormal.density" if isinstance(law, SparseNormal) else type(law).__name__
@@ -295,7 +285,7 @@ def _wide(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 class Rare(NamedTuple):
     """What is averaged over samples, by name, where the student starts and where it equals the teacher."""
 
-    places: list[dict[str, np.ndarray]]
+    values: dict[str, np.ndarray]  # of each sample, (places, samples)
     counts: np.ndarray  # what each sample counts
 
     def fewest(self, tol: float, without: Collection[str] = ()) -> tuple[int, str]:
@@ -305,18 +295,13 @@ class Rare(NamedTuple):
         and names in `without` are passed over.
         """
         most, which = 1, ""
-        for name in (name for name in self.places[0] if name not in without):
-            moments = []
-            for place in self.places:
-                value = np.abs(place[name].astype(np.float64))
-                known = np.where(np.isfinite(value), self.counts, 0.0)
-                value = np.where(np.isfinite(value), value, 0.0)
-                moments.append([float(np.sum(known * value**power) / np.sum(known)) for power in (1, 2)])
-            scale = max(mean for mean, _ in moments)
-            for mean, square in moments:
-                if mean > max(NEGLIGIBLE * tol * scale, 1e-30):
-                    need = math.ceil(FEWEST_RARE * square / (3 * mean**2))
-                    most, which = max((most, which), (need, name))
+        for name in self.values.keys() - without:
+            sound = np.isfinite(self.values[name])
+            known, value = self.counts * sound, np.where(sound, np.abs(self.values[name].astype(np.float64)), 0.0)
+            mean, square = (np.sum(known * value**power, axis=1) / np.sum(known, axis=1) for power in (1, 2))
+            seen = mean > max(NEGLIGIBLE * tol * np.max(mean), 1e-30)
+            need = np.max(FEWEST_RARE * square[seen] / (3 * mean[seen] ** 2), initial=0.0)
+            most, which = max((most, which), (math.ceil(need), name))
         return most, which
 
 
@@ -337,20 +322,18 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
     found = {name: v[:count] if np.shape(v)[:1] == (len(rows),) else v for name, v in all_found.items()}
     checked = ("schedule", "labels", "gradient of the loss", "gradient of the penalty", "loss")
     for name in (name for name in checked if name in found):
-        value = found[name]
-        if not np.all(np.isfinite(value)):
-            given = np.ravel(value)[~np.isfinite(np.ravel(value))][0]
+        value = np.ravel(found[name])
+        if len(bad := value[~np.isfinite(value)]):
             argument = name.split()[-1]
             what = "" if argument == name else f" ({name})"
-            raise reject(argument, given, f"it must be finite at the start{what}; change {argument}, labels or init")
+            raise reject(argument, bad[0], f"it must be finite at the start{what}; change {argument}, labels or init")
     y = found["labels"]
     if problem.labels.binary and not np.all(np.abs(y) == 1):
         why = "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
         raise reject("labels", y[np.abs(y) != 1][0], why)
     force = np.sum(all_found["gradient of the loss"].astype(np.float64) ** 2, axis=-1)
     averaged = {"force": force} | {name: all_found[name] for name in ("loss", "error") if name in all_found}
-    places = [np.arange(first, first + len(weights)) for first in range(count, len(rows), len(weights))]
-    return Rare([{name: value[at] for name, value in averaged.items()} for at in places], weights)
+    return Rare({name: value[count:].reshape(-1, len(weights)) for name, value in averaged.items()}, weights)
 
 
 def check_tails(problem: Problem, fresh: bool = False) -> tuple[str, ...]:
@@ -394,10 +377,9 @@ def _returns(
     except InputError:
         raise
     except Exception as error:
-        first = str(error).strip().splitlines() or [""]
         untraceable = isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError)
         remedy = "it must be written in jax.numpy" if untraceable else "it must run on arrays of these shapes"
-        raise reject(argument, f"{type(error).__name__}: {first[0]}", f"{remedy} ({hint})") from error
+        raise reject(argument, f"{type(error).__name__}: {error}", f"{remedy} ({hint})") from error
     shape = getattr(out, "shape", None)
     if shape not in wanted:
         found = f"a {type(out).__name__}" if shape is None else f"a result of shape {shape}"

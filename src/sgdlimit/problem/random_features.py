@@ -97,8 +97,8 @@ class RandomFeatures(DataLaw):
         try:
             value = np.asarray(self.activation(g.astype(np.float32)), dtype=np.float64)
         except Exception as error:
-            said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            raise reject("RandomFeatures.activation", said, "it must be a function such as jax.nn.relu") from error
+            said, why = f"{type(error).__name__}: {error}", "it must be a function such as jax.nn.relu"
+            raise reject("RandomFeatures.activation", said, why) from error
         if value.shape != g.shape or not np.all(np.isfinite(value)):
             what = f"shape {value.shape}" if value.shape != g.shape else "values that are not finite"
             raise reject("RandomFeatures.activation", what, "it must map every number to a number")

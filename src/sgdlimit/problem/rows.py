@@ -87,8 +87,7 @@ def check_sampler(argument: str, sample: Callable[..., Any], shape: tuple[int, .
     try:
         first, again, other = (np.asarray(sample(jax.random.key(seed), shape)) for seed in (0, 0, 1))
     except Exception as error:
-        words = str(error).strip().splitlines() or [""]
-        raise reject(argument, f"{type(error).__name__}: {words[0]}", "fn(key, shape) must use jax.random") from error
+        raise reject(argument, f"{type(error).__name__}: {error}", "fn(key, shape) must use jax.random") from error
     if first.shape != shape:
         raise reject(argument, f"shape {first.shape}", f"fn(key, shape) must return the shape asked for, {shape}")
     constant = np.ptp(first) == 0
