@@ -203,15 +203,15 @@ def compare(first: Result, second: Result, variables: str | Sequence[str] | None
     floors = [np.full_like(part.mean, ROUNDING * size) for part, size in zip(seen[0], scales, strict=True)]
     curve = np.repeat(np.arange(len(names)), [floor.size for floor in floors])
     floor = np.concatenate([np.ravel(floor) for floor in floors])
-    tested = rotation_test(_sample(seen[0]), _sample(seen[1]), floor, curve)
+    each, together = rotation_test(_sample(seen[0]), _sample(seen[1]), floor, curve)
     agreements = {}
-    for name, one, other, floor, size, p in zip(names, *seen, floors, scales, tested.each, strict=True):
+    for name, one, other, floor, size, p in zip(names, *seen, floors, scales, each, strict=True):
         error = total_error(one.error, other.error, floor)
         # Welch–Satterthwaite: what is left of the trials' degrees of freedom in the combined error.
         shares = [(r, e.error / error) for r, e in ((first, one), (second, other)) if isinstance(r, Runs)]
         freedom = 1 / np.maximum(sum((share**4 / (r.trials - 1) for r, share in shares), np.zeros_like(error)), 1e-9)
         agreements[name] = Agreement(grid, one.mean, other.mean, error, freedom, floor, size, p)
-    return Report(agreements, (first.title(), second.title()), tested.together)
+    return Report(agreements, (first.title(), second.title()), together)
 
 
 def check_curves(results: Sequence[Result], names: Sequence[str]) -> None:
