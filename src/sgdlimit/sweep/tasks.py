@@ -19,7 +19,6 @@ import numpy as np
 
 from .. import _machine as machine
 from .._fingerprint import digest
-from .._version import __version__
 from ..algorithms import Algorithm
 from ..control.stages import CROWDED
 from ..errors import InputError, parameters_of
@@ -27,6 +26,7 @@ from ..execute.crew import Talk, alone
 from ..execute.place import Shared
 from ..problem import Problem
 from ..results import Result, Runs
+from ..results.checkpoint import numerical_version
 from ..results.variables import BESIDE, Variable
 from ..solver import solving
 
@@ -51,11 +51,6 @@ def function(kind: str) -> Callable[..., Result]:
 def takes(kind: str) -> tuple[str, ...]:
     """Options of a kind: what the user, or an axis, may say to its function; t_max and seed included."""
     return tuple(name for name in parameters_of(function(kind)) if name not in NOT_HERE)
-
-
-def numerical_version() -> str:
-    """Numbers of another one may differ in their last bits."""
-    return f"sgdlimit {__version__}, jax {jax.__version__}, numpy {np.__version__}"
 
 
 @dataclass(frozen=True)
