@@ -23,7 +23,7 @@ from ..results import metrics
 from . import engines, points
 from .result import Sweep, assemble
 from .store import Store
-from .tasks import KINDS, NOT_HERE, Outcome, Task, function, numerical_version, takes
+from .tasks import FUNCTIONS, KINDS, NOT_HERE, Outcome, Task, numerical_version, takes
 
 TIMES = 65
 """Recorded times where only t_max is given."""
@@ -101,7 +101,7 @@ def _tasks(axes: Mapping[str, tuple[object, ...]], base: Task) -> list[Task]:
     """The task of every point, the last axis fastest; refused are all that cannot be computed, or would not be kept."""
     kind = base.kind
     for option, value in base.options.items():
-        if option in NOT_HERE and option in parameters_of(function(kind)):
+        if option in NOT_HERE and option in parameters_of(FUNCTIONS[kind]):
             why = f"a sweep keeps curves and final values; for one point call sl.{kind} itself"
             raise reject(option, "an option of a sweep", why)
         if option not in takes(kind):
@@ -117,7 +117,7 @@ def _tasks(axes: Mapping[str, tuple[object, ...]], base: Task) -> list[Task]:
             numbers(own)
         labels = {name: points.label(value) for name, value in point.items()}
         tasks.append(dataclasses.replace(task, options=own, seed=number, labels=labels))
-    for name, taken in parameters_of(function(kind)).items():
+    for name, taken in parameters_of(FUNCTIONS[kind]).items():
         if taken.default is taken.empty and name not in (*NOT_HERE, *tasks[0].options):
             raise reject(name, "nothing", f"sl.{kind} needs it")
     metrics.on_samples(tasks[0].problem, base.options.get("metrics"))
