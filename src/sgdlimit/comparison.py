@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.interpolate import make_interp_spline
+from scipy.special import log_ndtr, ndtri_exp, stdtr, stdtrit
 
 from .errors import instance, real, reject
 from .results import Result, Runs
@@ -60,8 +62,6 @@ class Agreement:
     @property
     def sigma(self) -> float:
         """Largest |z| as a Gaussian would have it: Student's t with few trials turned into a normal deviate."""
-        from scipy.special import log_ndtr, ndtri_exp, stdtr
-
         size = np.abs(self.z)
         tail = stdtr(self.freedom, -size)
         normal = -ndtri_exp(np.where(self.freedom > 1e8, log_ndtr(-size), np.log(np.maximum(tail, 1e-300))))
@@ -80,8 +80,6 @@ class Agreement:
     @property
     def resolution(self) -> float:
         """The share of the curve that a difference must exceed, to be told from chance at half of the points."""
-        from scipy.special import stdtrit
-
         seen = stdtrit(self.freedom, 1 - FALSE_ALARM / 2) * self.stderr
         return float(np.median(seen)) / self.scale
 
@@ -253,8 +251,6 @@ def _onto(result: Result, values: np.ndarray, grid: np.ndarray, degree: int = 3)
 
 def _spline(time: np.ndarray, values: np.ndarray, at: np.ndarray, degree: int = 3) -> np.ndarray:
     """A spline through the values; straight lines end at the last time, where nothing is extrapolated."""
-    from scipy.interpolate import make_interp_spline
-
     at = np.clip(at, time[0], time[-1]) if degree == 1 else at
     return make_interp_spline(time, values, k=min(degree, len(time) - 1), axis=0)(at)
 
