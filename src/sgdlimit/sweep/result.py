@@ -239,17 +239,6 @@ def logarithmic(values: ArrayLike, scale: str | None = None) -> bool:
     return bool(ratios.std() / ratios.mean() < gaps.std() / gaps.mean())
 
 
-def numbers(argument: str, values: ArrayLike) -> np.ndarray:
-    """Finite numbers in a row, or an error."""
-    try:
-        found = np.atleast_1d(np.asarray(values, dtype=float))
-    except (TypeError, ValueError):
-        raise reject(argument, repr(values), "it must be numbers") from None
-    if found.ndim != 1 or not np.all(np.isfinite(found)):
-        raise reject(argument, repr(values), "it must be finite numbers")
-    return found
-
-
 def spans_decades(values: ArrayLike) -> bool:
     """Whether numbers are all positive and differ by factors of more than a hundred."""
     finite = np.asarray(values, dtype=float)
