@@ -335,8 +335,7 @@ def test_the_exit_status_says_how_it_ended(example, tmp_path, monkeypatch, statu
         about = {"status": status, "message": "so it went"}
         return sl.Solution({"train_loss": Variable(("time",), np.ones(2))}, {"time": np.arange(2.0)}, about)
 
-    real = specification.theories()
-    monkeypatch.setattr(specification, "theories", lambda: real | {"dmft": solve})
+    monkeypatch.setitem(specification.THEORIES, "dmft", solve)
     options = ("--max-seconds", 5, "--checkpoint", tmp_path / "run.ckpt")
     out = run("solve", example, "-o", tmp_path / "a.nc", *options)
     assert out.exit_code == code
@@ -355,8 +354,7 @@ def test_a_result_that_cannot_be_written_is_put_elsewhere(example, tmp_path, mon
         (tmp_path / "out").rmdir()
         return sl.Solution({"train_loss": Variable(("time",), np.ones(2))}, {"time": np.arange(2.0)}, {})
 
-    real = specification.theories()
-    monkeypatch.setattr(specification, "theories", lambda: real | {"dmft": solve})
+    monkeypatch.setitem(specification.THEORIES, "dmft", solve)
     out = run("solve", example, "-o", tmp_path / "out" / "a.nc", "--tol", 1e-3)
     assert out.exit_code == 2
     assert "does not exist" in out.stderr

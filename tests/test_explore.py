@@ -82,8 +82,8 @@ def test_every_view_is_a_problem_of_the_library():
 def test_fields_without_a_meaning_do_not_tell_views_apart():
     assert View.read("algorithm=gradient_flow&tau=0.7") == View.read("algorithm=gradient_flow")
     assert View.read("width=3") == View.read("")
-    assert View.read("dim=500").theory_key() == View.read("trials=7&batch=9&kernel=R_ell").theory_key() == ""
-    assert View.read("tol=0.05").runs_key() == "" != View.read("tol=0.05").theory_key()
+    assert View.read("dim=500").key("curves") == View.read("trials=7&batch=9&kernel=R_ell").key("curves") == ""
+    assert View.read("tol=0.05").key("runs") == "" != View.read("tol=0.05").key("refined")
 
 
 def test_the_limit_knows_the_batch_through_the_temperature_alone():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import json
 import math
 import os
@@ -129,12 +130,13 @@ def test_diverged_points_are_marked_and_end_in_nan(ridge):
 
 
 def test_refused_points_and_memory_are_marked_and_the_others_go_on(ridge, monkeypatch):
+    @functools.wraps(sl.least_squares)
     def least_squares(problem, *args, **kwargs):
         if problem.sample_ratio == 2.0:
             raise MemoryError("no room")
         return sl.least_squares(problem, *args, **kwargs)
 
-    monkeypatch.setattr(tasks, "function", lambda kind: least_squares)
+    monkeypatch.setitem(tasks.FUNCTIONS, "least_squares", least_squares)
     monkeypatch.setattr(tasks, "takes", lambda kind: ())
     over = {"penalty": [sl.Ridge(0.1), sl.Quartic(0.1)], "sample_ratio": [1.0, 2.0]}
     with pytest.warns(sl.SweepWarning, match="3 of 4 points failed"):

@@ -158,19 +158,19 @@ def test_lines_refuse():
 def test_a_reading_is_the_value_at_a_time():
     diagram = made(lambda ratio, tau, t: ratio + tau * t, RATIOS, TEMPERATURES, error=0.1)
     for time, at in ((None, 10.0), ("last", 10.0), (2.5, 2.5), (3.3, 3.3), (0.0, 0.0)):
-        found = read(diagram, "test_error", time)
-        np.testing.assert_allclose(found.value, RATIOS[:, None] + TEMPERATURES * at)
-        np.testing.assert_allclose(found.error, 0.1)
-    np.testing.assert_allclose(read(diagram, "test_error", "best").value, RATIOS[:, None] + 0 * TEMPERATURES)
+        value, error, _ = read(diagram, "test_error", time)
+        np.testing.assert_allclose(value, RATIOS[:, None] + TEMPERATURES * at)
+        np.testing.assert_allclose(error, 0.1)
+    np.testing.assert_allclose(read(diagram, "test_error", "best")[0], RATIOS[:, None] + 0 * TEMPERATURES)
 
 
 def test_all_errors_count_and_one_entry_of_a_matrix_is_read():
     diagram = made(lambda ratio, tau, t: 1 + 0 * t, RATIOS, TEMPERATURES, error=0.3)
     both = diagram.assign(test_error_step_error=0 * diagram["test_error"] + 0.4)
-    np.testing.assert_allclose(read(both, "test_error").error, 0.5)
+    np.testing.assert_allclose(read(both, "test_error")[1], 0.5)
     values = np.arange(3 * 2 * 4 * 2.0).reshape(3, 2, 4, 2)
     units = xarray.Dataset({"mean": (("sample_ratio", "temperature", "time", "student"), values)})
-    np.testing.assert_array_equal(read(units, "mean", entry=(1,)).value, values[:, :, -1, 1])
+    np.testing.assert_array_equal(read(units, "mean", entry=(1,))[0], values[:, :, -1, 1])
     for wrong in (2, (), (0.5,)):
         with pytest.raises(sl.InputError, match="entry"):
             read(units, "mean", entry=wrong)

@@ -10,7 +10,7 @@ import pytest
 
 import sgdlimit as sl
 from sgdlimit.sweep import points
-from sgdlimit.sweep.points import Setting
+from sgdlimit.sweep.tasks import Task
 
 OPTIONS = ("tol", "dt", "seed", "t_max")
 
@@ -19,13 +19,18 @@ def bent(r, y, nu=1.0):
     return nu * jnp.logaddexp(0.0, -y * r)
 
 
+def task(problem, algorithm):
+    return Task(problem, algorithm, "solve", {}, np.linspace(0.0, 1.0, 3))
+
+
 @pytest.fixture
 def base(ridge):
-    return Setting(ridge, sl.SGD(0.3, 2), {})
+    return task(ridge, sl.SGD(0.3, 2))
 
 
 def set_to(base, **values) -> Any:
-    return points.setting(values, base, points.find(list(values), base, OPTIONS))
+    paths = points.find(list(values), base, OPTIONS)
+    return points.changed(base, {paths[name]: value for name, value in values.items()})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +66,7 @@ def test_parameters_of_a_function_are_found_by_their_name():
         loss=sl.Loss(bent, parameters={"nu": 1.0}), labels=sl.Sign(), sample_ratio=1.0, teacher=sl.Normal(1.0)
     )
     for name in ("nu", "loss.nu", "loss.parameters.nu"):
-        assert set_to(Setting(problem, sl.SGF(0.1), {}), **{name: 3.0}).problem.loss.parameters["nu"] == 3.0
+        assert set_to(task(problem, sl.SGF(0.1)), **{name: 3.0}).problem.loss.parameters["nu"] == 3.0
 
 
 def test_learning_rate_stands_for_the_temperature(base):
@@ -72,7 +77,7 @@ def test_learning_rate_stands_for_the_temperature(base):
 def test_fields_of_one_part_are_set_together():
     """low = 2 alone would be above high."""
     problem = sl.Problem(loss=sl.Square(), sample_ratio=1.0, teacher=sl.Uniform(-1.0, 1.0))
-    found = set_to(Setting(problem, sl.SGF(0.1), {}), **{"teacher.low": 2.0, "teacher.high": 3.0})
+    found = set_to(task(problem, sl.SGF(0.1)), **{"teacher.low": 2.0, "teacher.high": 3.0})
     assert (found.problem.teacher.low, found.problem.teacher.high) == (2.0, 3.0)
 
 

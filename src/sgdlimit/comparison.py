@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.interpolate import make_interp_spline
+from scipy.special import log_ndtr, ndtri_exp, stdtr, stdtrit
 
 from .errors import instance, real, reject
 from .results import Result, Runs
@@ -60,8 +62,6 @@ class Agreement:
     @property
     def sigma(self) -> float:
         """Largest |z| as a Gaussian would have it: Student's t with few trials turned into a normal deviate."""
-        from scipy.special import log_ndtr, ndtri_exp, stdtr
-
         size = np.abs(self.z)
         tail = stdtr(self.freedom, -size)
         normal = -ndtri_exp(np.where(self.freedom > 1e8, log_ndtr(-size), np.log(np.maximum(tail, 1e-300))))
@@ -80,8 +80,6 @@ class Agreement:
     @property
     def resolution(self) -> float:
         """The share of the curve that a difference must exceed, to be told from chance at half of the points."""
-        from scipy.special import stdtrit
-
         seen = stdtrit(self.freedom, 1 - FALSE_ALARM / 2) * self.stderr
         return float(np.median(seen)) / self.scale
 
@@ -203,15 +201,15 @@ def compare(first: Result, second: Result, variables: str | Sequence[str] | None
     floors = [np.full_like(part.mean, ROUNDING * size) for part, size in zip(seen[0], scales, strict=True)]
     curve = np.repeat(np.arange(len(names)), [floor.size for floor in floors])
     floor = np.concatenate([np.ravel(floor) for floor in floors])
-    tested = rotation_test(_sample(seen[0]), _sample(seen[1]), floor, curve)
+    each, together = rotation_test(_sample(seen[0]), _sample(seen[1]), floor, curve)
     agreements = {}
-    for name, one, other, floor, size, p in zip(names, *seen, floors, scales, tested.each, strict=True):
+    for name, one, other, floor, size, p in zip(names, *seen, floors, scales, each, strict=True):
         error = total_error(one.error, other.error, floor)
         # Welch–Satterthwaite: what is left of the trials' degrees of freedom in the combined error.
         shares = [(r, e.error / error) for r, e in ((first, one), (second, other)) if isinstance(r, Runs)]
         freedom = 1 / np.maximum(sum((share**4 / (r.trials - 1) for r, share in shares), np.zeros_like(error)), 1e-9)
         agreements[name] = Agreement(grid, one.mean, other.mean, error, freedom, floor, size, p)
-    return Report(agreements, (first.title(), second.title()), tested.together)
+    return Report(agreements, (first.title(), second.title()), together)
 
 
 def check_curves(results: Sequence[Result], names: Sequence[str]) -> None:
@@ -253,8 +251,6 @@ def _onto(result: Result, values: np.ndarray, grid: np.ndarray, degree: int = 3)
 
 def _spline(time: np.ndarray, values: np.ndarray, at: np.ndarray, degree: int = 3) -> np.ndarray:
     """A spline through the values; straight lines end at the last time, where nothing is extrapolated."""
-    from scipy.interpolate import make_interp_spline
-
     at = np.clip(at, time[0], time[-1]) if degree == 1 else at
     return make_interp_spline(time, values, k=min(degree, len(time) - 1), axis=0)(at)
 

@@ -7,7 +7,6 @@ must look like one of its own values under random rotations; how often those are
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -36,18 +35,12 @@ class Sample:
         return spread + self.scatter**2 + self.shift**2
 
 
-class PValues(NamedTuple):
-    """Of the curves one by one, and of all together."""
-
-    each: list[float]
-    together: float
-
-
 def rotation_test(
     first: Sample, second: Sample, floor: np.ndarray, curve: np.ndarray, seed: int = 0, rotations: int = ROTATIONS
-) -> PValues:
-    """Could both have the same mean? `curve` numbers the curve of each point; `floor` is the rounding error.
+) -> tuple[list[float], float]:
+    """Could both have the same mean? p-values of the curves one by one, and of all together.
 
+    curve: the number of the curve that each point belongs to; floor: the rounding error.
     Two statistics are compared with their values under rotations: the largest |t| (a deviation somewhere) and the mean
     of t² (one all along); the p-value is twice the smaller of the two. Exact for Gaussian trials against an exact
     theory; with noise on both sides each is rotated about the weighted mean of the two, which is nearly so.
@@ -79,7 +72,7 @@ def rotation_test(
                 difference = difference + sample.scatter * rng.standard_normal(difference.shape)
         larger += np.sum(_statistics(difference**2 / variance, curve) >= observed * (1 - 1e-9), axis=0)
     p = np.minimum(1.0, 2 * np.min((1 + larger) / (1 + rotations), axis=0))
-    return PValues([float(value) for value in p[:-1]], float(p[-1]))
+    return [float(value) for value in p[:-1]], float(p[-1])
 
 
 def _statistics(squares: np.ndarray, curve: np.ndarray) -> np.ndarray:

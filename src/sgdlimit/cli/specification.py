@@ -14,11 +14,15 @@ import numpy as np
 from .. import describe
 from ..algorithms import Algorithm
 from ..errors import flag, parameters_of, real, reject, whole
+from ..exact import least_squares, online
 from ..exact.least_squares import covers
 from ..problem import Problem
 from ..results import Runs, Solution
 from ..results.files import source
 from ..results.storage import oddities
+from ..simulation import simulate
+from ..solver import GONE, solve
+from ..sweep.tasks import KINDS, takes
 
 EXAMPLE = (Path(__file__).parent / "example.toml").read_text(encoding="utf-8")
 """A file to start from."""
@@ -34,19 +38,13 @@ def keys(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(name for name in parameters_of(function) if name not in OBJECTS)
 
 
-def theories() -> dict[str, Callable[..., Any]]:
-    """By name, the theories that the command `solve` chooses from."""
-    from ..exact import least_squares, online
-    from ..solver import solve
-
-    return {"dmft": solve, "least-squares": least_squares, "online": online}
+THEORIES: dict[str, Callable[..., Any]] = {"dmft": solve, "least-squares": least_squares, "online": online}
+"""What the command `solve` chooses from."""
 
 
 def run_keys() -> tuple[str, ...]:
     """All that a table [run] may hold: one file serves all theories and the simulation."""
-    from ..simulation import simulate
-
-    return tuple(dict.fromkeys(key for function in (simulate, *theories().values()) for key in keys(function)))
+    return tuple(dict.fromkeys(key for function in (simulate, *THEORIES.values()) for key in keys(function)))
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,6 @@ class Specification:
 
         An exact theory needs no seed; any other option of the command line must be taken.
         """
-        from ..simulation import simulate
-
         elsewhere = set(keys(simulate)) - (self.asked - {"seed"})
         return [key for key in self.run if key not in keys(function) and key not in elsewhere]
 
@@ -83,8 +79,6 @@ class Specification:
 
 def read(path: Path) -> Specification:
     """A problem file, read and checked: an error names the table and the key that is wrong."""
-    from ..solver import GONE
-
     path = source("problem file", path, "; `sgdlimit models --example` prints one")
     try:
         words = tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -115,13 +109,12 @@ def read(path: Path) -> Specification:
 def solve_specification(specification: Specification, theory: str) -> Solution:
     """The theory asked for; 'auto': the exact one where there is one, otherwise the DMFT solver."""
     problem, algorithm = specification.problem, specification.algorithm
-    known = theories()
     if theory == "auto":
-        exact = covers(problem, algorithm) and not specification.unused(known["least-squares"])
+        exact = covers(problem, algorithm) and not specification.unused(THEORIES["least-squares"])
         theory = "online" if math.isinf(problem.sample_ratio) else "least-squares" if exact else "dmft"
-    if theory not in known:
-        raise reject("--theory", theory, f"it must be auto, {', '.join(known)}")
-    compute = known[theory]
+    if theory not in THEORIES:
+        raise reject("--theory", theory, f"it must be auto, {', '.join(THEORIES)}")
+    compute = THEORIES[theory]
     for key in specification.unused(compute):
         name = f"--{key.replace('_', '-')}" if key in specification.asked else f"run.{key}"
         takes = f"{theory} takes {', '.join(keys(compute))}"
@@ -131,8 +124,6 @@ def solve_specification(specification: Specification, theory: str) -> Solution:
 
 def simulate_specification(specification: Specification) -> Runs:
     """Runs at finite size, as the problem file and the command line say."""
-    from ..simulation import simulate
-
     if "dim" not in specification.run:
         raise reject("dim", "nothing", "give --dim, or dim in the table [run]")
     # An algorithm with a step of its own leaves `dt` to the solver.
@@ -146,9 +137,6 @@ SWEEP = ("over", "kind")
 
 def sweep_arguments(specification: Specification) -> dict[str, Any]:
     """What the tables [sweep] and [run] say to `sl.sweep`; keys of [run] for simulations serve those alone."""
-    from ..simulation import simulate
-    from ..sweep.tasks import KINDS, takes
-
     words = dict(specification.sweep)
     for key, value in words.items():
         if key not in SWEEP:

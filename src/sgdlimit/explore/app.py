@@ -103,15 +103,18 @@ def make(token: str, pool: Pool, hosts: tuple[str, ...] = ()) -> Guard:
         starting.cancel()
 
     async def answer(request: Request) -> Response:
-        """Work of a kind in one piece, runs line by line, or a file of finished work."""
+        """Work of a kind in one piece, runs line by line, a file of finished work, or the texts of a view."""
         name = request.path_params["name"]
         kind = FILES.get(name, name)
-        if kind not in KINDS:
+        if kind not in (*KINDS, "texts"):
             raise HTTPException(404)
-        view = _view(request)
+        view = View.read(request.scope["query_string"].decode("latin-1"))
+        if kind == "texts":
+            words = {"python": python(view), "toml": toml(view), "address": view.query()}
+            return JSONResponse(words, headers=FRESH)
         if kind == "runs":
             view.check_runs()
-        work = pool.submit(kind, view.runs_key() if kind == "runs" else view.theory_key())
+        work = pool.submit(kind, view.key(kind))
         if name == "runs":
             return StreamingResponse(_lines(pool, work), media_type="application/x-ndjson", headers=FRESH)
         await _finished(request, pool, work)
@@ -123,7 +126,6 @@ def make(token: str, pool: Pool, hosts: tuple[str, ...] = ()) -> Guard:
     routes = [
         Route("/plotly.min.js", _drawing_library),
         Route("/api/fields", lambda _: JSONResponse({"version": __version__, "groups": described()}, headers=FRESH)),
-        Route("/api/texts", _texts),
         Route("/api/{name}", answer),
         Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]
@@ -135,7 +137,7 @@ def make(token: str, pool: Pool, hosts: tuple[str, ...] = ()) -> Guard:
 async def _start(pool: Pool) -> None:
     """The first curve; then the processes for all other work, which would only have been in its way."""
     with suppress(Trouble):
-        async for _ in pool.follow(pool.submit("curves", View.of({}).theory_key())):
+        async for _ in pool.follow(pool.submit("curves", View.of({}).key("curves"))):
             pass
     pool.warm(*KINDS)
 
@@ -152,16 +154,6 @@ async def _refused(_: Request, error: Exception) -> Response:
     """A request that is wrong, or has no answer, in words for the page."""
     trouble = error if isinstance(error, Trouble) else Trouble("invalid", str(error))
     return JSONResponse(trouble.words, STATUS[trouble.word], FRESH)
-
-
-def _view(request: Request) -> View:
-    return View.read(request.scope["query_string"].decode("latin-1"))
-
-
-async def _texts(request: Request) -> Response:
-    view = _view(request)
-    words = {"python": python(view), "toml": toml(view), "address": view.query()}
-    return JSONResponse(words, headers=FRESH)
 
 
 async def _lines(pool: Pool, work: Computation) -> AsyncIterator[bytes]:

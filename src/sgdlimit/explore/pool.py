@@ -42,7 +42,6 @@ KINDS = {
     "refined": Kind("long", 90.0, True),
 }
 
-
 Answer = tuple[str, str, bytes]
 """To an order: 'part' or 'file', or at last how it ended ('done', 'refused', 'failed', 'stopped'); name, content."""
 

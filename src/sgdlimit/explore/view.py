@@ -78,13 +78,9 @@ class View:
         said = {name: self[name] for name, f in FIELDS.items() if self[name] != f.default and name not in without}
         return urlencode({name: spell(value) for name, value in said.items()})
 
-    def theory_key(self) -> str:
-        """The same for views with the same theory."""
-        return self.query(without=DRAWN_ONLY + OF_RUNS)
-
-    def runs_key(self) -> str:
-        """The same for views with the same runs."""
-        return self.query(without=(*DRAWN_ONLY, "tol"))
+    def key(self, kind: str) -> str:
+        """The same for views with the same runs, or, for other kinds of work, with the same theory."""
+        return self.query(without=(*DRAWN_ONLY, "tol") if kind == "runs" else DRAWN_ONLY + OF_RUNS)
 
     def check_runs(self) -> None:
         """Refuse runs whose data are too large for a page that should answer soon."""

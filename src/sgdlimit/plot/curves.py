@@ -89,15 +89,13 @@ def _doubtful(result: Result, name: str, error: np.ndarray) -> np.ndarray:
 
 def _draw(ax: Axes, result: Result, name: str, at: np.ndarray, look: Look, shown: np.ndarray) -> None:
     """One result on one axes, at the times that are shown; a matrix-valued variable gives one curve an entry."""
-    count = len(result.time)
+    mean, error = (part.reshape(len(result.time), -1) for part in result.curve(name))
     if isinstance(result, Runs):
-        values = np.asarray(result[name], dtype=float).reshape(result.trials, count, -1)
-        mean, error = values.mean(axis=0), result.curve(name)[1].reshape(count, -1)
+        values = np.asarray(result[name], dtype=float).reshape(result.trials, *mean.shape)
         height = DEVIATIONS * values.std(axis=0, ddof=1) if result.trials > 1 else np.zeros_like(mean)
         line = {"lw": 1.6, "alpha": 0.9, "marker": look.marker, "ms": 3.5, "markevery": _every(shown), "zorder": 2}
         band = {"alpha": 0.2, "gid": OF_RUNS}
     else:
-        mean, error = (v.reshape(count, -1) for v in result.curve(name))
         height = ERRORS * error
         line = {"ls": look.style, "lw": 1.2, "zorder": 3}
         band = {"alpha": 0.25, "gid": OF_THEORY}

@@ -12,8 +12,8 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from ..errors import reject, whole
-from ..sweep.result import axes_of, axis_named, dataset_of, error_of, numbers, read, spans_decades
+from ..errors import real, reject, whole
+from ..sweep.result import axes_of, axis_named, dataset_of, error_of, read, spans_decades
 from .axes import Axis, few, printed, single
 from .legends import ERRORS, OF_VALUES, entries
 from .looks import COLOURS
@@ -167,16 +167,18 @@ def _norm(shown: np.ndarray, limits: tuple[float, float] | None, log: bool) -> N
     """Colours between the limits, or from the least to the largest value."""
     if not len(shown):
         raise reject("log_value", True, "no value is positive; leave it out")
-    ends = numbers("limits", [shown.min(), shown.max()] if limits is None else limits)
+    why = "colours go from (low, high), both positive for logarithmic ones"
+    given = (shown.min(), shown.max()) if limits is None else limits
+    ends = [real("limits", end, why=why) for end in (given if np.iterable(given) else [given])]
     if len(ends) != 2 or not ends[0] <= ends[1] or (log and ends[0] <= 0):
-        raise reject("limits", limits, "colours go from (low, high), both positive for logarithmic ones")
+        raise reject("limits", limits, why)
     return LogNorm(*ends) if log else Normalize(*ends)
 
 
 def _levels(contours: int | Sequence[float] | np.ndarray, shown: np.ndarray, log: bool) -> np.ndarray:
     """Values of the contours: those given, or so many round ones."""
     if np.ndim(contours):
-        return np.unique(numbers("contours", contours))
+        return np.unique([real("contours", level, why="it must be numbers") for level in np.atleast_1d(contours)])
     count = whole("contours", contours, least=0, why="it must be a whole number ≥ 0, or a list of values")
     if not count:
         return np.empty(0)

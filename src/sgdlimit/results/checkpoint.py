@@ -35,6 +35,11 @@ SHORT = 60
 """Letters of a word that a message can show; a digest has 64."""
 
 
+def numerical_version() -> str:
+    """Numbers of another one may differ in their last bits."""
+    return f"sgdlimit {__version__}, jax {jax.__version__}, numpy {np.__version__}"
+
+
 def identity(problem: object, algorithm: object, seed: int, **options: object) -> dict[str, str]:
     """Who a piece of work belongs to, in words that are the same in another process."""
     device = jax.devices()[0]
@@ -43,7 +48,7 @@ def identity(problem: object, algorithm: object, seed: int, **options: object) -
         "algorithm": digest(algorithm),
         "seed": str(seed),
         **{name: json.dumps(to_words(value), sort_keys=True, default=str) for name, value in options.items()},
-        "numerical version": f"sgdlimit {__version__}, jax {jax.__version__}, numpy {np.__version__}",
+        "numerical version": numerical_version(),
         "machine": f"{device.platform} {device.device_kind}",
     }
 

@@ -64,17 +64,19 @@ def replace(target: Path, content: bytes, argument: str = "path", settled: bool 
     Not `settled`, a new file may be gone after a power cut; after anything less it is there.
     """
     _clean(target)
-    temporary = None
     try:
         handle, temporary = _create(target)
-        with open(handle, "wb") as file:
-            with contextlib.suppress(FileNotFoundError):
-                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-        temporary = None
+        try:
+            with open(handle, "wb") as file:
+                with contextlib.suppress(FileNotFoundError):
+                    os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
         if settled:  # have the disk remember the new name, where it can be told
             with contextlib.suppress(OSError):
                 folder = os.open(target.parent, os.O_RDONLY)
@@ -84,10 +86,6 @@ def replace(target: Path, content: bytes, argument: str = "path", settled: bool 
                     os.close(folder)
     except OSError as error:
         raise _refused(argument, target, error, len(content)) from None
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
 
 
 def _found(argument: str, path: object) -> tuple[Path, int | None]:

@@ -18,7 +18,6 @@ CONTROL = "{} of w"
 INTERNAL = (SOFT, "fresh_norm", "fresh_overlap", "own", "rest", "along", "response", "equal")
 """Recorded by the march, not for users."""
 
-
 Named = tuple[tuple[str, Callable[..., jax.Array]], ...]
 
 

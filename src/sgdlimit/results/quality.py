@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
+from scipy.special import fdtri, stdtrit
 
 from ..errors import reject
 from .variables import total_error
@@ -226,8 +227,6 @@ def _worst(*parts: np.ndarray) -> int:
 
 
 def _drift(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
-    from scipy.special import fdtri
-
     count = len(copies)
     spread = copies.std(axis=0, ddof=1)
     middle = (time[0] + time[-1]) / 2
@@ -278,8 +277,6 @@ def _separation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tails(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
-    from scipy.special import stdtrit
-
     count = len(copies)
     squares = (copies - copies.mean(axis=0)) ** 2
     total = squares.sum(axis=0)

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
 from ..errors import reject
 
@@ -157,8 +158,6 @@ def widening(replicas: int) -> float:
 
     With it three standard errors cover 99.73 % whatever the number of replicas, and `x_stderr` reads as Gaussian.
     """
-    from scipy.special import ndtr, stdtrit
-
     return float(stdtrit(replicas - 1, ndtr(3.0))) / 3.0
 
 

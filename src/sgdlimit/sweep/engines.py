@@ -34,7 +34,6 @@ POLL = 1.0
 AHEAD = 256
 """Workers that an executor is taken to have which does not say how many."""
 
-
 Engine = Callable[[Iterator[Task]], Finished]
 
 

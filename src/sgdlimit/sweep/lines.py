@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
+from scipy.optimize import brentq
 
 from ..errors import real, reject
 from .result import Diagram, Entry, Time, axes_of, axis_named, curves, dataset_of, logarithmic, read, spans_decades
@@ -105,8 +107,6 @@ def _gap(
 
 def _crossing(u: np.ndarray, gap: np.ndarray, error: np.ndarray, *, which: str, jumps: bool) -> Crossing:
     """Where values change sign, zero counted as positive; missing ones are left out. jumps: values are two, ±½."""
-    from scipy.interpolate import PchipInterpolator
-
     known = np.isfinite(gap)
     u, gap, error = u[known], gap[known], error[known]
     roots = _roots(u, gap)
@@ -135,9 +135,6 @@ def _crossing(u: np.ndarray, gap: np.ndarray, error: np.ndarray, *, which: str, 
 
 def _roots(u: np.ndarray, gap: np.ndarray) -> dict[int, float]:
     """By i, the root between points i and i + 1 of the cubic through all points that is monotone between any two."""
-    from scipy.interpolate import PchipInterpolator
-    from scipy.optimize import brentq
-
     brackets = np.flatnonzero((gap[1:] >= 0) != (gap[:-1] >= 0))
     curve = PchipInterpolator(u, gap) if len(brackets) else None
     return {int(i): float(brentq(lambda at: float(curve(at)), u[i], u[i + 1])) for i in brackets}  # type: ignore

@@ -1,4 +1,4 @@
-"""Points of a sweep: which field the name of an axis means, and the problem, algorithm and options of every point."""
+"""Points of a sweep: which field the name of an axis means, and what every point computes with."""
 
 import dataclasses
 import difflib
@@ -6,29 +6,18 @@ import inspect
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..algorithms import Algorithm
 from ..describe import to_words
 from ..errors import reject
-from ..problem import Problem
 from ..problem.parameters import Parameters
 from ..results.result import spoken
+from .tasks import Task
 
 Path = tuple[str, ...]
 """Where a field is: ('problem', 'penalty', 'strength'), ('algorithm', 'temperature'), ('options', 'tol')."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What one point computes with."""
-
-    problem: Problem
-    algorithm: Algorithm
-    options: dict[str, Any]
 
 
 def axes_of(over: object) -> dict[str, tuple[object, ...]]:
@@ -54,27 +43,22 @@ def _values(name: str, values: Any) -> tuple[object, ...]:
     return plain
 
 
-def setting(point: Mapping[str, object], base: Setting, paths: Mapping[str, Path]) -> Setting:
-    """What a point computes with. The classes check its values, so make all before any work."""
-    return _changed(base, {paths[name]: value for name, value in point.items()})
-
-
-def _changed(value: Any, changes: Mapping[Path, object]) -> Any:
-    """`value` with new ones inside; the checks of every class that holds one run on all of them together."""
+def changed(value: Any, changes: Mapping[Path, object]) -> Any:
+    """`value`, such as a task, with new ones inside; the checks of every class that holds one run on all together."""
     if () in changes:
         return changes[()]
     within: dict[str, dict[Path, object]] = {}
     for (first, *rest), new in changes.items():
         within.setdefault(first, {})[tuple(rest)] = new
     if isinstance(value, dict):
-        return {**value, **{name: _changed(value.get(name), new) for name, new in within.items()}}
-    parts = {name: _changed(getattr(value, name), new) for name, new in within.items()}
+        return {**value, **{name: changed(value.get(name), new) for name, new in within.items()}}
+    parts = {name: changed(getattr(value, name), new) for name, new in within.items()}
     if "learning_rate" in parts:  # stands for the temperature, which then is not given
         parts = {"temperature": None, **parts}
     return dataclasses.replace(value, **parts)
 
 
-def find(names: Sequence[str], base: Setting, options: Iterable[str]) -> dict[str, Path]:
+def find(names: Sequence[str], base: Task, options: Iterable[str]) -> dict[str, Path]:
     """The field that every name means; no two may mean the same, or one the whole of which another is a part."""
     every = [*_within(base.problem, ("problem",)), ("algorithm",), *_within(base.algorithm, ("algorithm",))]
     every += [("options", name) for name in options]

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union, final
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -145,16 +145,6 @@ def _gather(name: str, points: Sequence[Mapping[str, Variable]]) -> tuple[tuple[
     return next(iter(present.values())).dims, out.astype(str) if words else out
 
 
-class Reading(NamedTuple):
-    """A variable over the axes of a sweep."""
-
-    value: "xarray.DataArray"
-    error: "xarray.DataArray"
-    """Everything that is uncertain, together; zero where nothing is."""
-    words: str
-    """At which time, for a label: 'at t = 4'; empty if there is none."""
-
-
 def dataset_of(sweep: Diagram) -> "xarray.Dataset":
     """The dataset of a `Sweep`, or the one that was given."""
     import xarray
@@ -205,18 +195,23 @@ def error_of(dataset: "xarray.Dataset", variable: str) -> "xarray.DataArray":
     return total_error(0.0 * dataset[variable].astype(float), *parts)
 
 
-def read(sweep: Diagram, variable: str, time: Time = None, entry: Entry = (0, 0)) -> Reading:
-    """One number a point: the variable at the last time, at its best, or at a number between recorded times."""
+def read(
+    sweep: Diagram, variable: str, time: Time = None, entry: Entry = (0, 0)
+) -> tuple["xarray.DataArray", "xarray.DataArray", str]:
+    """One number a point: the variable at the last time, at its best, or at a number between recorded times.
+
+    Value, total error, and at which time, for a label: 'at t = 4'; empty if there is none.
+    """
     value, error = curves(dataset_of(sweep), variable, entry)
     if "time" not in value.dims:
         if time not in (None, "last"):
             raise reject("time", repr(time), f"the sweep keeps {variable} at one time only; leave it out")
-        return Reading(value, error, "")
+        return value, error, ""
     if isinstance(time, str) and time == "best":
         found = value.notnull().any("time")
         place = value.fillna(np.inf).argmin("time")
         lowest, its_error = (part.isel(time=place).drop_vars("time").where(found) for part in (value, error))
-        return Reading(lowest, its_error, "lowest along time")
+        return lowest, its_error, "lowest along time"
     if isinstance(time, str) and time != "last":
         raise reject("time", repr(time), 'it must be a number, "last" or "best" (lowest along time)')
     times = np.asarray(value["time"], dtype=float)
@@ -225,8 +220,8 @@ def read(sweep: Diagram, variable: str, time: Time = None, entry: Entry = (0, 0)
         at = real("time", time, least=first, most=at, why=f"it must lie within {first:g} … {at:g}")
     words, place = f"at t = {at:g}", np.flatnonzero(times == at)
     if len(place):  # between two times both of them count
-        return Reading(value.isel(time=place[0], drop=True), error.isel(time=place[0], drop=True), words)
-    return Reading(value.interp(time=at).drop_vars("time"), error.interp(time=at).drop_vars("time"), words)
+        return value.isel(time=place[0], drop=True), error.isel(time=place[0], drop=True), words
+    return value.interp(time=at).drop_vars("time"), error.interp(time=at).drop_vars("time"), words
 
 
 def logarithmic(values: ArrayLike, scale: str | None = None) -> bool:
@@ -242,17 +237,6 @@ def logarithmic(values: ArrayLike, scale: str | None = None) -> bool:
         return False
     gaps, ratios = np.diff(values), np.diff(np.log(values))
     return bool(ratios.std() / ratios.mean() < gaps.std() / gaps.mean())
-
-
-def numbers(argument: str, values: ArrayLike) -> np.ndarray:
-    """Finite numbers in a row, or an error."""
-    try:
-        found = np.atleast_1d(np.asarray(values, dtype=float))
-    except (TypeError, ValueError):
-        raise reject(argument, repr(values), "it must be numbers") from None
-    if found.ndim != 1 or not np.all(np.isfinite(found)):
-        raise reject(argument, repr(values), "it must be finite numbers")
-    return found
 
 
 def spans_decades(values: ArrayLike) -> bool:

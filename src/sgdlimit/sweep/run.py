@@ -1,6 +1,7 @@
 """`sweep`: every point checked before any work, computed once, kept when it is finished."""
 
 import contextlib
+import dataclasses
 import datetime
 import itertools
 import json
@@ -8,8 +9,6 @@ import random
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-import numpy as np
 
 from .. import grid
 from .._machine import keep_programs
@@ -24,7 +23,7 @@ from ..results import metrics
 from . import engines, points
 from .result import Sweep, assemble
 from .store import Store
-from .tasks import KINDS, NOT_HERE, Outcome, Task, function, numerical_version, takes
+from .tasks import FUNCTIONS, KINDS, NOT_HERE, Outcome, Task, numerical_version, takes
 
 TIMES = 65
 """Recorded times where only t_max is given."""
@@ -68,7 +67,7 @@ def sweep(
         raise reject("kind", repr(kind), f"it must be {' or '.join(map(repr, KINDS))}")
     axes = points.axes_of(over)
     at = grid.linear(t_max, TIMES) if times is None and t_max is not None else grid.resolve(t_max, times)
-    tasks = _tasks(axes, points.Setting(problem, algorithm, options), kind, at, seed)
+    tasks = _tasks(axes, Task(problem, algorithm, kind, options, at, seed))
     kept = None if store is None else Store(store)
     engine = engines.choose(executor, tasks[0])
     about = {
@@ -98,12 +97,11 @@ def sweep(
     return found
 
 
-def _tasks(
-    axes: Mapping[str, tuple[object, ...]], base: points.Setting, kind: str, times: np.ndarray, seed: int
-) -> list[Task]:
+def _tasks(axes: Mapping[str, tuple[object, ...]], base: Task) -> list[Task]:
     """The task of every point, the last axis fastest; refused are all that cannot be computed, or would not be kept."""
+    kind = base.kind
     for option, value in base.options.items():
-        if option in NOT_HERE and option in parameters_of(function(kind)):
+        if option in NOT_HERE and option in parameters_of(FUNCTIONS[kind]):
             why = f"a sweep keeps curves and final values; for one point call sl.{kind} itself"
             raise reject(option, "an option of a sweep", why)
         if option not in takes(kind):
@@ -112,14 +110,14 @@ def _tasks(
     tasks = []
     for values in itertools.product(*axes.values()):
         point = dict(zip(axes, values, strict=True))
-        setting = points.setting(point, base, paths)
-        own = dict(setting.options)
-        number = seed_number(own.pop("seed", seed))
+        task = points.changed(base, {paths[name]: value for name, value in point.items()})
+        own = dict(task.options)
+        number = seed_number(own.pop("seed", base.seed))
         if kind == "solve":
             numbers(own)
         labels = {name: points.label(value) for name, value in point.items()}
-        tasks.append(Task(setting.problem, setting.algorithm, kind, own, times, number, labels))
-    for name, taken in parameters_of(function(kind)).items():
+        tasks.append(dataclasses.replace(task, options=own, seed=number, labels=labels))
+    for name, taken in parameters_of(FUNCTIONS[kind]).items():
         if taken.default is taken.empty and name not in (*NOT_HERE, *tasks[0].options):
             raise reject(name, "nothing", f"sl.{kind} needs it")
     metrics.on_samples(tasks[0].problem, base.options.get("metrics"))

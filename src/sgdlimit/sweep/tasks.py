@@ -19,18 +19,23 @@ import numpy as np
 
 from .. import _machine as machine
 from .._fingerprint import digest
-from .._version import __version__
 from ..algorithms import Algorithm
 from ..control.stages import CROWDED
 from ..errors import InputError, parameters_of
+from ..exact import least_squares, online
 from ..execute.crew import Talk, alone
 from ..execute.place import Shared
 from ..problem import Problem
 from ..results import Result, Runs
+from ..results.checkpoint import numerical_version
 from ..results.variables import BESIDE, Variable
-from ..solver import solving
+from ..simulation import simulate
+from ..solver import solve, solving
 
-KINDS = ("solve", "least_squares", "online", "simulate")
+FUNCTIONS: dict[str, Callable[..., Result]] = {
+    "solve": solve, "least_squares": least_squares, "online": online, "simulate": simulate,
+}  # fmt: skip
+KINDS = tuple(FUNCTIONS)
 """What can be computed at a point."""
 NOT_HERE = ("problem", "algorithm", "times", "progress", "kernels", "snapshots", "checkpoint", "executor", "watch")
 """Arguments of these functions that a sweep gives itself, or whose results it does not keep."""
@@ -38,24 +43,10 @@ WITHOUT_EFFECT = ("workers",)
 """Arguments on which no number depends."""
 
 
-def function(kind: str) -> Callable[..., Result]:
-    """The function that computes a kind."""
-    from ..exact import least_squares, online
-    from ..simulation import simulate
-    from ..solver import solve
-
-    return {"solve": solve, "least_squares": least_squares, "online": online, "simulate": simulate}[kind]
-
-
 @functools.cache
 def takes(kind: str) -> tuple[str, ...]:
     """Options of a kind: what the user, or an axis, may say to its function; t_max and seed included."""
-    return tuple(name for name in parameters_of(function(kind)) if name not in NOT_HERE)
-
-
-def numerical_version() -> str:
-    """Numbers of another one may differ in their last bits."""
-    return f"sgdlimit {__version__}, jax {jax.__version__}, numpy {np.__version__}"
+    return tuple(name for name in parameters_of(FUNCTIONS[kind]) if name not in NOT_HERE)
 
 
 @dataclass(frozen=True)
@@ -152,7 +143,7 @@ def performing(task: Task, shared: Shared) -> Talk[Outcome]:
         if task.kind == "solve":
             result = yield from solving(task.problem, task.algorithm, shared, **given)
         else:
-            result = function(task.kind)(task.problem, task.algorithm, **given)
+            result = FUNCTIONS[task.kind](task.problem, task.algorithm, **given)
         own_steps = task.kind == "simulate" or task.algorithm.discrete
         arrays = dict(curves(result, task.times, own_steps))
         status, reason = str(result.status), result.message
