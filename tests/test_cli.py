@@ -270,13 +270,13 @@ def test_unusual_rooms(example, tmp_path, name):
 
 def test_no_home_at_all(monkeypatch):
     """A user whom the system does not know."""
-    from sgdlimit._machine import keep_programs
+    from sgdlimit._machine import _keep_on_disk
 
     monkeypatch.setattr(Path, "expanduser", lambda path: (_ for _ in ()).throw(RuntimeError("no home")))
     for name in ("XDG_CACHE_HOME", "SGDLIMIT_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("jax.config", SimpleNamespace(values={}))
-    keep_programs.__wrapped__()
+    _keep_on_disk.__wrapped__()
 
 
 @pytest.mark.parametrize("where", ["file", "function"])

@@ -16,6 +16,7 @@ from problems import CURVES, logistic, square
 from scipy.linalg import expm
 
 import sgdlimit as sl
+from sgdlimit import _machine as machine
 from sgdlimit.dmft import curves, march
 from sgdlimit.exact.spectrum import marchenko_pastur
 
@@ -334,6 +335,20 @@ def test_a_folder_that_cannot_be_written_is_passed_over_in_silence(where, code, 
     place = str(tmp_path / where) if where == "file" else where
     assert float(fresh(code, SGDLIMIT_CACHE=place)) > 0
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_programs_are_forgotten_before_a_process_has_too_many(monkeypatch, tmp_path):
+    """Linux ends a process of more than 65 530 regions of memory; a compiled program takes some."""
+    cleared, regions, limit = [], tmp_path / "maps", tmp_path / "max_map_count"
+    monkeypatch.setattr(jax, "clear_caches", lambda: cleared.append(0))
+    monkeypatch.setattr(machine, "REGIONS", regions)
+    monkeypatch.setattr(machine, "LIMIT_OF_REGIONS", limit)
+    for lines, times in ((None, 0), (60, 0), (61, 1)):
+        if lines is not None:
+            regions.write_bytes(lines * b"a region\n")
+            limit.write_text("100\n")
+        machine.keep_programs()
+        assert len(cleared) == times
 
 
 def test_grids_and_recorded_times():

@@ -16,6 +16,9 @@ SHARE = 0.7
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where a container says how much it may have (cgroup 2, cgroup 1)."""
 
+REGIONS, LIMIT_OF_REGIONS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+MOST_REGIONS = 0.6
+"""Share of them that programs may take before they are forgotten."""
 TAKEN_ALONG = 2**18
 """Of logistic regression on an H200: 8192 samples take .040 s, 2²⁰ take .162 (`benchmarks/march.py --device`)."""
 
@@ -57,8 +60,14 @@ def ran_out(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
 
 
-@cache
 def keep_programs() -> None:
+    """Have compiled programs kept on disk, and forget those in memory before there are more than a process may have."""
+    _keep_on_disk()
+    _forget_many()
+
+
+@cache
+def _keep_on_disk() -> None:
     """Tell jax, once in a process, to keep compiled programs in the user's cache folder, so that no new process need
     compile them again, unless the user has said where; silent where nothing can be written.
 
@@ -75,6 +84,15 @@ def keep_programs() -> None:
             jax.config.update("jax_compilation_cache_dir", str(folder))
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
             jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def _forget_many() -> None:
+    """Forget all programs where they take most of the regions of memory that a process may have: a solution takes about
+    a hundred, and beyond 65 530 of them Linux ends the process. Those on disk are found again."""
+    with contextlib.suppress(OSError):  # not Linux
+        most = MOST_REGIONS * int(LIMIT_OF_REGIONS.read_text())
+        if REGIONS.read_bytes().count(b"\n") > most:
+            jax.clear_caches()
 
 
 _orphaned = False
