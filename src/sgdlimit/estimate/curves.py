@@ -12,7 +12,7 @@ from ..execute.place import Shared
 from ..problem import Problem
 from ..results import metrics
 from ..results.metrics import INTERNAL
-from ..results.variables import TWO_TIME, Estimate, Variable, dims, estimated, ordered, total_error
+from ..results.variables import TWO_TIME, Estimate, Variable, dims, estimated, ordered, over_replicas, total_error
 from . import extrapolation, fresh
 from .extrapolation import Limit
 from .marched import Curve, Marched
@@ -111,12 +111,13 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
             name == "Gamma" and not found.system.kernels
         ):
             continue
-        curve = Curve(name, found, limits[name], extrapolate, time, early)
+        copies = limits[name].best if extrapolate else limits[name].plain
+        curve = Curve(name, found, limits[name], extrapolate, time, early, copies, *over_replicas(copies))
         scale = scales.get(name) or float(np.max(np.abs(curve.value), initial=1e-30))
         known = {source: error for source in sources if (error := source.error(curve)) is not None}
         beside: dict[str, Any] = {source.beside: error for source, error in known.items()}
         variables |= estimated(
-            name, dims(name), Estimate(curve.value, **beside, replicas=None if curve.two_time else curve.copies)
+            name, dims(name), Estimate(curve.value, **beside, replicas=None if curve.two_time else copies)
         )
         if not curve.two_time and curve.value.size:
             errors[name] = Split(

@@ -68,9 +68,12 @@ Came = Records | BaseException | None
 
 
 @contextmanager
-def precise() -> Iterator[None]:
-    """Return a context in which small arrays are double precision, and products not rounded to less than single."""
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+def precise(double: bool = True) -> Iterator[None]:
+    """Return a context in which arrays may be double precision, and products are not rounded to less than single.
+
+    It is a setting of the thread. Some accelerators keep only 10 bits of a single-precision factor if they are let.
+    """
+    with jax.enable_x64(double), jax.default_matmul_precision("highest"):
         yield
 
 
