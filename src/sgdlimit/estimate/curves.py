@@ -11,8 +11,7 @@ from ..dmft.work import Values
 from ..execute.place import Shared
 from ..problem import Problem
 from ..results import metrics
-from ..results.metrics import INTERNAL
-from ..results.variables import TWO_TIME, Estimate, Variable, dims, estimated, ordered, over_replicas, total_error
+from ..results.variables import Estimate, Variable, coordinates, dims, estimated, ordered, over_replicas, total_error
 from . import extrapolation, fresh
 from .extrapolation import Limit
 from .marched import Curve, Marched
@@ -95,9 +94,7 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
         shift = extrapolation.onto(found.shift[name], grids[-1], time, straight=True)
         return Limit(*(part + shift for part in out))
 
-    aside = (metrics.SOFT, *KEPT)
-    names = [name for name in records[0].values if name not in aside]
-    limits = {name: at_limit(name) for name in names}
+    limits = {name: at_limit(name) for name in records[0].values if name not in (metrics.SOFT, *KEPT)}
     if len(at):
         limits |= fresh.averages(found, limits, shared)
         limits |= fresh.controlled(found, limits)
@@ -106,11 +103,9 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
     scales = _scales(problem, limits)
     variables: dict[str, Variable] = {}
     errors: dict[str, Split] = {}
-    for name in ordered(n for n in limits if n not in INTERNAL and n.isidentifier()):
-        if (name in ("overlap", "overlap_by_group") and not problem.k) or (
-            name == "Gamma" and not found.system.kernels
-        ):
-            continue
+    absent = (*metrics.INTERNAL, *("overlap", "overlap_by_group") * (not problem.k))
+    absent += ("Gamma",) * (not found.system.kernels)
+    for name in ordered(n for n in limits if n not in absent and n.isidentifier()):
         copies = limits[name].best if extrapolate else limits[name].plain
         curve = Curve(name, found, limits[name], extrapolate, time, early, copies, *over_replicas(copies))
         scale = scales.get(name) or float(np.max(np.abs(curve.value), initial=1e-30))
@@ -125,14 +120,7 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
                 {source.name: float(np.max(source.asks(curve, error) / scale)) for source, error in known.items()},
                 float(np.max(total_error(*(error / scale for error in known.values())))),
             )
-    unit = np.arange(problem.width)
-    coords = {"time": time, "student": unit, "student_": unit}
-    if found.system.kernels:
-        coords["earlier"] = time
-    if problem.k:
-        coords["teacher"] = np.arange(problem.k)
-    if "norm_by_group" in variables:
-        coords["group"] = np.arange(found.system.shape[0])
+    coords = coordinates(variables, {"time": time} | ({"earlier": time} if found.system.kernels else {}))
     return Labelled(variables, coords, errors, scales)
 
 
@@ -176,7 +164,7 @@ def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
         best = (8 * plain - 6 * values[1] + values[2]) / 3 if len(values) == 3 else first
         return Limit(best, first if len(values) == 3 else plain, plain)
 
-    return {name: at_limit([part[name] for part in parts]) for name in TWO_TIME}
+    return {name: at_limit([part[name] for part in parts]) for name in parts[0]}
 
 
 def two_time(found: Marched, level: Level, records: Values, at: np.ndarray) -> Values:

@@ -188,17 +188,13 @@ def _done(wanted: Wanted, bar: Progress, executor: Executor | None) -> Done:
     slices = _slices(wanted)
     flat = [own for part in slices for own in part]
     bar.more(sum(work.steps for work in wanted.works))
-
-    def told(steps: int) -> None:
-        bar.phase("")
-        bar.advance(steps)
-
     if executor is not None:
-        return _gathered(slices, _elsewhere(flat, executor, told))
+        return _gathered(slices, _elsewhere(flat, executor, bar.advance))
     bar.phase("compiling")
     compiling = _compiled(flat)
     bar.phase("")
-    return _gathered(slices, _side_by_side(flat, told, wanted.place.workers([own.work for own in flat])), compiling)
+    workers = wanted.place.workers([own.work for own in flat])
+    return _gathered(slices, _side_by_side(flat, bar.advance, workers), compiling)
 
 
 def _compiled(slices: list[_Slice]) -> float:

@@ -5,7 +5,7 @@ Below it, for every Monte Carlo theory alike, from replicas to numbers with erro
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -111,6 +111,13 @@ def ordered(names: Iterable[str]) -> list[str]:
     """As in the table; others after them, as they come."""
     place = {name: index for index, name in enumerate(TABLE)}
     return sorted(names, key=lambda name: place.get(name, len(place)))
+
+
+def coordinates(variables: Mapping[str, Variable], known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What is known along axes, and numbers from 0 along those of these variables that count units or groups."""
+    sizes = {axis: size for own in variables.values() for axis, size in zip(own.dims, own.values.shape, strict=True)}
+    counted = ("student", "student_", "teacher", "group")
+    return known | {axis: np.arange(sizes[axis]) for axis in counted if axis in sizes}
 
 
 def reserved(name: str) -> bool:

@@ -24,7 +24,7 @@ from ..problem import Problem
 from ..progress import Progress
 from ..results import Runs, Variable, provenance
 from ..results.checkpoint import Checkpoint, identity
-from ..results.variables import dims, ordered
+from ..results.variables import coordinates, dims, ordered
 from .loop import ENDED, Plan, Trace, compile_for, run
 from .trial import Trial
 
@@ -201,16 +201,6 @@ def _label(job: Ensemble, found: dict[int, Trace]) -> tuple[dict[str, Variable],
         if reached if "time" in dims(name) else kept:
             values = np.stack([trace.values[name][rows] for trace in traces])
             variables[name] = Variable(("trial", *dims(name)), values)
-    coords = {
-        "trial": np.asarray(numbers),
-        "time": plan.record[:reached] * plan.step_time,
-        "student": np.arange(job.problem.width),
-        "student_": np.arange(job.problem.width),
-    }
-    if job.problem.k:
-        coords["teacher"] = np.arange(job.problem.k)
-    if "norm_by_group" in variables:
-        coords["group"] = np.arange(variables["norm_by_group"].values.shape[2])
-    if kept:
-        coords["snapshot"] = plan.keep[:kept] * plan.step_time
-    return variables, coords
+    known = {"trial": np.asarray(numbers), "time": plan.record[:reached] * plan.step_time}
+    drawn = {"snapshot": plan.keep[:kept] * plan.step_time} if kept else {}
+    return variables, coordinates(variables, known) | drawn
