@@ -32,30 +32,25 @@ class Source(Protocol):
         """Return the error at every time; None where it cannot be told."""
         ...
 
-    def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """Return the part of the error that its remedy would take away."""
-        ...
-
 
 class Split(NamedTuple):
     """The largest errors of a curve, relative to its largest value."""
 
     parts: dict[str, float]
     """By source."""
-    asks: dict[str, float]
-    """What of each its own remedy takes away, as far as can be told."""
+    step_seen: float
+    """What of that from the time step stands out from noise: what shorter steps take away, as far as can be told."""
     total: float
     """Of all together, at one time."""
 
     @property
     def noise(self) -> float:
-        """Monte Carlo, and what of the other errors is noise too."""
-        fleeting = [self.parts[name] ** 2 - self.asks[name] ** 2 for name in self.parts]
-        return math.hypot(self.parts["monte_carlo"], math.sqrt(max(sum(fleeting), 0.0)))
+        """Monte Carlo, and what of the error from the time step is noise too."""
+        return math.hypot(self.parts["monte_carlo"], math.sqrt(max(self.parts["step"] ** 2 - self.step_seen**2, 0.0)))
 
     def to_words(self) -> dict[str, float]:
         """Return the errors by name, which a file can keep."""
-        return self.parts | {"total": self.total, "step_seen": self.asks["step"]}
+        return self.parts | {"total": self.total, "step_seen": self.step_seen}
 
 
 class Labelled(NamedTuple):
@@ -117,7 +112,7 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
         if not curve.two_time and curve.value.size:
             errors[name] = Split(
                 {source.name: float(np.max(error / scale)) for source, error in known.items()},
-                {source.name: float(np.max(source.asks(curve, error) / scale)) for source, error in known.items()},
+                float(np.max(extrapolation.standing_out(curve.limit, extrapolate, beside["step_error"]) / scale)),
                 float(np.max(total_error(*(error / scale for error in known.values())))),
             )
     coords = coordinates(variables, {"time": time} | ({"earlier": time} if found.system.kernels else {}))
