@@ -115,8 +115,7 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
                 float(np.max(extrapolation.standing_out(curve.limit, extrapolate, beside["step_error"]) / scale)),
                 float(np.max(total_error(*(error / scale for error in known.values())))),
             )
-    coords = coordinates(variables, {"time": time} | ({"earlier": time} if found.system.kernels else {}))
-    return Labelled(variables, coords, errors, scales)
+    return Labelled(variables, coordinates(variables, time), errors, scales)
 
 
 def _between(sharp: np.ndarray, soft: np.ndarray, times: np.ndarray, stride: int) -> np.ndarray:

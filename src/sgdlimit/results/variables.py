@@ -113,11 +113,12 @@ def ordered(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: place.get(name, len(place)))
 
 
-def coordinates(variables: Mapping[str, Variable], known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What is known along axes, and numbers from 0 along those of these variables that count units or groups."""
+def coordinates(variables: Mapping[str, Variable], time: np.ndarray) -> dict[str, np.ndarray]:
+    """Along the axes of these variables: times, and numbers from 0 where they count units or groups."""
     sizes = {axis: size for own in variables.values() for axis, size in zip(own.dims, own.values.shape, strict=True)}
     counted = ("student", "student_", "teacher", "group")
-    return known | {axis: np.arange(sizes[axis]) for axis in counted if axis in sizes}
+    earlier = {"earlier": time} if "earlier" in sizes else {}
+    return {"time": time} | earlier | {axis: np.arange(sizes[axis]) for axis in counted if axis in sizes}
 
 
 def reserved(name: str) -> bool:

@@ -201,6 +201,5 @@ def _label(job: Ensemble, found: dict[int, Trace]) -> tuple[dict[str, Variable],
         if reached if "time" in dims(name) else kept:
             values = np.stack([trace.values[name][rows] for trace in traces])
             variables[name] = Variable(("trial", *dims(name)), values)
-    known = {"trial": np.asarray(numbers), "time": plan.record[:reached] * plan.step_time}
-    drawn = {"snapshot": plan.keep[:kept] * plan.step_time} if kept else {}
-    return variables, coordinates(variables, known) | drawn
+    coords = {"trial": np.asarray(numbers)} | coordinates(variables, plan.record[:reached] * plan.step_time)
+    return variables, coords | ({"snapshot": plan.keep[:kept] * plan.step_time} if kept else {})
