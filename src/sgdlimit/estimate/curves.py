@@ -106,9 +106,7 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
         scale = scales.get(name) or float(np.max(np.abs(curve.value), initial=1e-30))
         known = {source: error for source in sources if (error := source.error(curve)) is not None}
         beside: dict[str, Any] = {source.beside: error for source, error in known.items()}
-        variables |= estimated(
-            name, dims(name), Estimate(curve.value, **beside, replicas=None if curve.two_time else copies)
-        )
+        variables |= estimated(name, Estimate(curve.value, **beside, replicas=None if curve.two_time else copies))
         if not curve.two_time and curve.value.size:
             errors[name] = Split(
                 {source.name: float(np.max(error / scale)) for source, error in known.items()},

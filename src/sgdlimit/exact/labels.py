@@ -15,7 +15,7 @@ def labelled(found: Mapping[str, np.ndarray | Estimate], t: np.ndarray) -> Label
     for name in ordered(found):
         axes, here = dims(name), found[name]
         if isinstance(here, Estimate):
-            variables |= estimated(name, axes, here)
+            variables |= estimated(name, here)
         else:
             cut = tuple(slice(len(t) if axis in ("time", "earlier") else None) for axis in axes)
             variables[name] = Variable(axes, here[cut])

@@ -191,8 +191,9 @@ def total_error(*parts: Any) -> Any:
     return reduce(np.hypot, parts)
 
 
-def estimated(name: str, axes: tuple[str, ...], estimate: Estimate) -> dict[str, Variable]:
+def estimated(name: str, estimate: Estimate) -> dict[str, Variable]:
     """`x` and what stands beside it: `x_stderr`, and its other errors and `x_replicas` where they are known."""
+    axes = dims(name)
     out = {name: Variable(axes, estimate.value), f"{name}_stderr": Variable(axes, estimate.stderr)}
     for part in ("step_error", "projection_error", "bias_error"):
         if (values := getattr(estimate, part)) is not None:
