@@ -542,7 +542,7 @@ def test_a_result_describes_itself(tmp_path, kernels):
     for name in out.variables:
         assert np.array_equal(again[name], out[name])
     diagnostics = again.about["diagnostics"]
-    for key in ("projection", "halvings", "compile_seconds", "seconds"):
+    for key in ("errors", "halvings", "compile_seconds", "seconds"):
         assert key in diagnostics
     if kernels:
         assert again.dataset["R_theta"].dims == ("time", "earlier", "student", "student_")

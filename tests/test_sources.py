@@ -126,7 +126,7 @@ def test_every_source_stands_beside_the_curves_of_a_solution(source):
 
 def test_names_of_sources():
     assert {source.name for source in SOURCES} >= {TimeStep.name, FiniteSamples.name, MonteCarlo.name}
-    assert Split({"step": 1.0}, {"step": 0.5}, 1.0).to_words() == {"step": 1.0, "total": 1.0, "step_seen": 0.5}
+    assert Split({"step": 1.0}, 0.5, 1.0).to_words() == {"step": 1.0, "total": 1.0, "step_seen": 0.5}
 
 
 def stage_of(spread, gap):

@@ -201,10 +201,6 @@ def finished(ask: Question, outcome: Outcome, begin: float, method: str, test_da
         "compile_seconds": round(outcome.compiling, 3),
         "seconds": round(clock.perf_counter() - begin - outcome.compiling, 3),
     }  # fmt: skip
-    if found.projection is not None and found.projection["norm"].size:
-        size = np.max(np.abs(found.records[-1].values["norm"]), initial=1e-30)
-        lost = float(np.max(found.projection["norm"], initial=0.0) / size)
-        diagnostics["projection"] = lost if np.isfinite(lost) else None  # after a divergence
     about = provenance(
         f"{method}, {'exact' if ask.linear else 'particle'} weights", ask.problem, ask.algorithm, seed=ask.seed,
         options=options, status=status, message=message, diagnostics=diagnostics,

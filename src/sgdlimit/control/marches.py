@@ -14,7 +14,7 @@ from ..dmft.system import System
 from ..dmft.work import Records, Work, mean
 from ..estimate import extrapolation
 from ..estimate.curves import KEPT
-from ..estimate.marched import Large, Marched
+from ..estimate.marched import Marched
 from ..execute.crew import Talk, Wanted
 from ..results import metrics
 from ..results.variables import beyond_noise, over_replicas
@@ -172,7 +172,7 @@ def _marched(grids: Grids, effort: Effort) -> Talk[Marched]:
         shifted += [again] if again is not None else []
     means = [mean(parts) for parts in paired]
     projection = _distance(shifted, paired[-1]) if shifted else None
-    shift, large = {}, Large(0, 0)
+    shift, fed_back = {}, (system.samples, len(paired[0]))
     if repeats > finer:
         turns = range(finer, finer - (-(repeats - finer) * system.samples // each))
         more = yield from _more(wider, strides[-1:], turns)
@@ -180,8 +180,8 @@ def _marched(grids: Grids, effort: Effort) -> Talk[Marched]:
         if more:
             level = mean(coarse).values
             shift = {name: level[name] - values for name, values in means[-1].values.items()}
-            large = Large(each, len(coarse))
-    return Marched(system, grids.steps, ask.seed, levels, means, shift, projection, starts, len(paired[0]), large)
+            fed_back = each, len(coarse)
+    return Marched(system, grids.steps, ask.seed, levels, means, shift, projection, starts, len(paired[0]), fed_back)
 
 
 Both = tuple[list[Records], Records | None]

@@ -27,7 +27,7 @@ from ..problem.data import Table, tested
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
 from ..results import metrics as own
 from ..results.checkpoint import Checkpoint, identity
-from ..results.variables import COMPARABLE
+from ..results.variables import COMPARABLE, chosen
 from .checks import PART, Pace, check_choices, check_draws, check_rotated, check_step, look, refuse_kinks
 
 DEFAULT_TOLERANCE = 1e-2
@@ -312,12 +312,9 @@ def _judged(problem: Problem, names: str | Sequence[str] | None, wish: Wish) -> 
     usual = [name for name in COMPARABLE if name not in absent]
     if names is None:
         return tuple(usual)
-    names = [names] if isinstance(names, str) else list(names)
     known = [*usual, *(f"{part}_{name}" for part in ("train", "test") for name, _ in wish.metrics)]
     known += [name for name, _ in wish.weight_metrics]
-    for name in names:
+    for name in (judged := chosen(names)):
         if name not in known:
             raise reject("variables", repr(name), f"no such curve; there are {', '.join(known)}")
-    if not names:
-        raise reject("variables", "none", f"name a curve that must meet tol: {', '.join(known)}")
-    return tuple(names)
+    return judged

@@ -112,13 +112,6 @@ class TimeStep:
         """Return what is left of the steps' error at every time."""
         return extrapolation.step_error(curve.limit, curve.extrapolate, 1 + curve.two_time, curve.early)
 
-    def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """Return what of the error stands out from the noise of the corrections, which more samples take away."""
-        lower = curve.limit.lower if curve.extrapolate else curve.limit.plain
-        _, noise = over_replicas(curve.limit.best - lower)
-        unit = np.max(error, initial=1e-30)  # squares of what diverges would overflow
-        return unit * np.sqrt(np.maximum((error / unit) ** 2 - (2 * noise / unit) ** 2, 0.0))
-
     def left(self, draft: Draft, review: Review) -> float:
         """Return a quarter for each halving: two orders are taken off, at least."""
         return review.sizes[self.name] / 4.0 ** (draft.halvings - review.draft.halvings)
@@ -147,10 +140,6 @@ class FiniteSamples:
         each, marches = curve.found.fed_back
         one = curve.copies.std(axis=0, ddof=1) * np.sqrt(marches)
         return BIAS * one / 4 * np.sqrt(ONE_MARCH * curve.found.system.problem.width / each)
-
-    def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """Return all of the error."""
-        return error
 
     def left(self, draft: Draft, review: Review) -> float:
         """Return the error over how much larger marches become."""
@@ -200,10 +189,6 @@ class Memory:
                 relative = np.maximum(relative, at(gap) / size)
         return np.abs(value) * relative.reshape(-1, *[1] * (value.ndim - 1))
 
-    def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """Return all of the error."""
-        return error
-
     def left(self, draft: Draft, review: Review) -> float:
         """Return the error, or what twice as many functions leave of it."""
         return review.sizes[self.name] * (DENSER if review.denser else 1.0)
@@ -240,10 +225,6 @@ class MonteCarlo:
         if curve.name != "train_error" or error_kind(problem) != "zero-one":
             return curve.spread
         return np.maximum(curve.spread, 1 / (len(curve.limit.best) * curve.found.system.samples))
-
-    def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """Return all of the error."""
-        return error
 
     def left(self, draft: Draft, review: Review) -> float:
         """Return the error over the root of how many more samples there are."""

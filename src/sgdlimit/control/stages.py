@@ -64,9 +64,10 @@ class Reached(NamedTuple):
         """Return the largest relative error of the curves that must meet the tolerance: in all, or from one source."""
         return max((split.total if part == "total" else split.parts[part] for split in self._judged), default=0.0)
 
-    def asks(self, part: str) -> float:
-        """Return the largest part of these errors that the remedy of one source could take away."""
-        return max((split.asks[part] for split in self._judged), default=0.0)
+    @property
+    def step_seen(self) -> float:
+        """Return the largest part of these errors that shorter steps could take away."""
+        return max((split.step_seen for split in self._judged), default=0.0)
 
     @property
     def noise(self) -> float:
@@ -213,10 +214,10 @@ def next_effort(ask: Question, reached: Reached) -> Effort:
         Draft(done.halvings, done.each, done.each * done.repeats),
         goal=goal,
         sizes={
-            TimeStep.name: math.hypot(reached.asks(TimeStep.name), reached.worst(TimeStep.name)) / math.sqrt(2),
+            TimeStep.name: math.hypot(reached.step_seen, reached.worst(TimeStep.name)) / math.sqrt(2),
             MonteCarlo.name: reached.noise,
         }
-        | {source.name: reached.asks(source.name) for source in (MEMORY, FiniteSamples)},
+        | {source.name: reached.worst(source.name) for source in (MEMORY, FiniteSamples)},
         marches=done.repeats,
         fed_back=found.fed_back[0],
         free_steps=ask.times.dt is None and len(reached.stage.strides(found.steps)) > 1,

@@ -46,11 +46,13 @@ class Rule(abc.ABC):
         """Return particles (m, M) after −γ pull + ΔU = change, and the linear step of their tangents."""
 
 
-def _slopes(problem: Problem, t: Scalar, theta: Array) -> Array:
+def slopes(problem: Problem, t: Scalar, theta: Array) -> Array:
+    """Return ∇h_t of every particle, (m, m, M)."""
     return jax.vmap(lambda v: fields.drift_theta(problem, t, v), -1, -1)(theta).astype(theta.dtype)
 
 
-def _pulls(problem: Problem, t: Scalar, theta: Array) -> Array:
+def pulls(problem: Problem, t: Scalar, theta: Array) -> Array:
+    """Return h_t of every particle, (m, M)."""
     return jax.vmap(lambda v: fields.drift(problem, t, v), -1, -1)(theta).astype(theta.dtype)
 
 
@@ -74,8 +76,8 @@ class Explicit(Rule):
     def move(self, problem: Problem, t: Scalar, dt: Scalar, theta: Array, change: Array) -> tuple[Array, LinearStep]:
         """Return θ − γ h(θ) + change of every particle, and 1 − γ∇h, which its tangents are multiplied by."""
         one = jnp.eye(problem.width, dtype=theta.dtype)[:, :, None]
-        step = LinearStep(one - dt * _slopes(problem, t, theta), one)
-        return theta - dt * _pulls(problem, t, theta) + change, step
+        step = LinearStep(one - dt * slopes(problem, t, theta), one)
+        return theta - dt * pulls(problem, t, theta) + change, step
 
 
 @final
@@ -105,10 +107,10 @@ class Implicit(Rule):
             return jax.vmap(prox, -1, -1)(target), LinearStep(one, jax.vmap(jax.jacfwd(prox), -1, -1)(target))
 
         def inverse(x: Array) -> Array:
-            return _inverse(one + dt * _slopes(problem, t + dt, x))
+            return _inverse(one + dt * slopes(problem, t + dt, x))
 
         def newton(_: Scalar, x: Array) -> Array:
-            miss = x + dt * _pulls(problem, t + dt, x) - target
+            miss = x + dt * pulls(problem, t + dt, x) - target
             return x - jnp.einsum("abs,bs->as", inverse(x), miss)
 
         x = jax.lax.fori_loop(0, NEWTON, newton, theta)
@@ -127,7 +129,7 @@ def _settled(problem: Problem, t: Scalar, dt: Scalar, x: Array, target: Array) -
 
     def settles(x: Array) -> tuple[Array, Array, Array]:
         """By unit; with the miss and 1 + γ∇h."""
-        stiff, miss = one + dt * _slopes(problem, t, x), x + dt * _pulls(problem, t, x) - target
+        stiff, miss = one + dt * slopes(problem, t, x), x + dt * pulls(problem, t, x) - target
         size = jnp.max(jnp.abs(stiff), axis=1) * (jnp.max(jnp.abs(x), axis=0) + jnp.max(jnp.abs(target), axis=0))
         return jnp.abs(miss) <= SETTLED * size, miss, stiff
 
@@ -147,7 +149,7 @@ def _sweep(problem: Problem, t: Scalar, dt: Scalar, x: Array, target: Array) -> 
 
     def unit(a: Array, x: Array) -> Array:
         def miss(v: Array) -> Array:
-            return v + dt * _pulls(problem, t, x.at[a].set(v))[a] - target[a]
+            return v + dt * pulls(problem, t, x.at[a].set(v))[a] - target[a]
 
         centre, width = target[a], jnp.abs(miss(target[a])) * (1 + 1e-3) + 1e-30
 

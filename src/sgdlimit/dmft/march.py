@@ -99,10 +99,11 @@ def _star(system: System, view: View) -> Array:
     return jnp.einsum("gab,gcb->gac", view.along, system.groups.root[:, system.problem.width :])
 
 
-def _shift(system: System, start: Start, state: State, view: View) -> Array:
-    """What moves the class of every sample: b_c + β, (m, M)."""
-    overlap = jnp.einsum("g,gab->ab", system.groups.share, _star(system, view))
-    return moved(system.problem, place(system.problem, overlap, state.intercept), start.z, jnp.zeros_like(view.w))
+def _samples(system: System, start: Start, state: State, view: View) -> tuple[Array, Array]:
+    """r_i of every sample (`eq:dmft_disc_r`), and what moves its class in it: b_c + β, (m, M) both."""
+    problem, overlap = system.problem, jnp.einsum("g,gab->ab", system.groups.share, _star(system, view))
+    shift = moved(problem, place(problem, overlap, state.intercept), start.z, jnp.zeros_like(view.w))
+    return view.w + shift - view.f / jnp.asarray(problem.sample_ratio, system.dtype), shift
 
 
 def step(system: System, start: Start, state: State, x: Step) -> tuple[State, dict[str, Array]]:
@@ -139,8 +140,7 @@ def data_step(
 ) -> tuple[State, Averages, dict[str, Array]]:
     """Return the state with the samples after step i, averages for the weights, and what is recorded of the samples."""
     problem, basis, r_star, z = system.problem, start.basis, start.r_star, start.z
-    shift = _shift(system, start, state, view)
-    r = view.w + shift - view.f / jnp.asarray(problem.sample_ratio, system.dtype)  # eq:dmft_disc_r
+    r, shift = _samples(system, start, state, view)
     force = of_samples(fields.force, problem, x.t, r, start)
     increments, Z, expected = noise.increments(system, state.increments, start, x)
     driven = force if expected is None else expected * force
@@ -211,11 +211,7 @@ def look(system: System, start: Start, state: State, x: Step) -> dict[str, Array
     def one(start: Start, state: State) -> dict[str, Array]:
         view = system.weights.view(system, x, start, state.weights, state.forces)
         theta, theta_star = system.weights.draw(system, start, state.weights, view)
-        r = (
-            view.w
-            + _shift(system, start, state, view)
-            - view.f / jnp.asarray(system.problem.sample_ratio, system.dtype)
-        )
+        r, _ = _samples(system, start, state, view)
         return {"theta": theta, "theta_star": theta_star, "r": r, "r_star": start.r_star, "z": start.z}
 
     return jax.vmap(one)(start, state)

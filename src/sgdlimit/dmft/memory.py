@@ -239,14 +239,14 @@ def combine(coefficients: Array, past: Array) -> Array:
     return (rows @ past.reshape(n * b, -1)).reshape(a, *past.shape[2:])
 
 
-def ladder(length: float, step: float, *, ratio: float = RATIO, fastest: float = FASTEST) -> tuple[float, ...]:
+def ladder(length: float, step: float, *, fastest: float = FASTEST) -> tuple[float, ...]:
     """Return rates in constant ratio from slow to fast; an even number of them, so that steps in a range share a
     program."""
     reach = SHORTEST
     while reach < length * (1 - 1e-9):
         reach *= LENGTHS
     low, high = SLOWEST / reach, fastest / step
-    count = 2 * math.ceil((math.log(max(high / low, 4.0)) / math.log(ratio) + 1) / 2 - 1e-9)
+    count = 2 * math.ceil((math.log(max(high / low, 4.0)) / math.log(RATIO) + 1) / 2 - 1e-9)
     return tuple(np.geomspace(low, high, count))
 
 
@@ -274,9 +274,7 @@ def denser(memory: Moments) -> Moments:
     rates, pairs = np.asarray(memory.rates), np.asarray(memory.pairs).reshape(-1, 2)
     more = np.sort(np.concatenate([rates, np.sqrt(rates[1:] * rates[:-1])]))
     factors = tuple(np.sort(np.concatenate([memory.factors, np.asarray(memory.factors) * 0.7])))
-    if len(pairs):
+    if count := 2 * len(pairs):
         top = pairs[-1, 1] + (pairs[1, 1] - pairs[0, 1]) / 2 if len(pairs) > 1 else pairs[0, 1]
-        pairs = np.stack(
-            [np.full(2 * len(pairs), pairs[0, 0]), top * (np.arange(2 * len(pairs)) + 0.5) / (2 * len(pairs))], 1
-        )
+        pairs = np.stack([np.full(count, pairs[0, 0]), top * (np.arange(count) + 0.5) / count], axis=1)
     return Moments(tuple(more), factors, tuple(map(tuple, pairs)), memory.stiff)

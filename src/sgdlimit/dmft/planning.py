@@ -161,9 +161,8 @@ def _cut(cells: Host, at: Host, through: Host) -> Host:
 
 def _halved(cells: Host, which: Host) -> tuple[Host, Host]:
     """Those cells in two, with all of their times; and which of the new ones are halves."""
-    inner = np.interp(np.arange(2 * STRIDES + 1) / 2, np.arange(STRIDES + 1), np.arange(STRIDES + 1.0))
-    low, share = np.minimum(inner.astype(int), STRIDES - 1), inner - np.minimum(inner.astype(int), STRIDES - 1)
-    points = cells[:, low] * (1 - share) + cells[:, low + 1] * share
+    points = np.empty((len(cells), 2 * STRIDES + 1))
+    points[:, ::2], points[:, 1::2] = cells, (cells[:, :-1] + cells[:, 1:]) / 2
     count = np.where(which, 2, 1)
     out = np.repeat(cells, count, axis=0)
     first = (np.cumsum(count) - count)[which]

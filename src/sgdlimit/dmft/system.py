@@ -5,15 +5,14 @@ averages of their products.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._linalg import root_of
-from .._tree import static, tree
+from .._tree import model, static
 from .._types import Array, Key, Tree
 from ..algorithms import Algorithm
 from ..problem import Problem
@@ -73,9 +72,7 @@ def groups_of(problem: Problem, tested: Table | None = None) -> Groups:
     return Groups(*numbers)  # of numpy, until jax traces them
 
 
-@final
-@tree
-@dataclass(frozen=True)
+@model
 class System:
     """What is marched: the problem and its algorithm, the groups of coordinates, and how numbers are held."""
 

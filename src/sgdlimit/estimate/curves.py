@@ -11,8 +11,7 @@ from ..dmft.work import Values
 from ..execute.place import Shared
 from ..problem import Problem
 from ..results import metrics
-from ..results.metrics import INTERNAL
-from ..results.variables import TWO_TIME, Estimate, Variable, dims, estimated, ordered, total_error
+from ..results.variables import Estimate, Variable, coordinates, dims, estimated, ordered, over_replicas, total_error
 from . import extrapolation, fresh
 from .extrapolation import Limit
 from .marched import Curve, Marched
@@ -33,30 +32,25 @@ class Source(Protocol):
         """Return the error at every time; None where it cannot be told."""
         ...
 
-    def asks(self, curve: Curve, error: np.ndarray) -> np.ndarray:
-        """Return the part of the error that its remedy would take away."""
-        ...
-
 
 class Split(NamedTuple):
     """The largest errors of a curve, relative to its largest value."""
 
     parts: dict[str, float]
     """By source."""
-    asks: dict[str, float]
-    """What of each its own remedy takes away, as far as can be told."""
+    step_seen: float
+    """What of that from the time step stands out from noise: what shorter steps take away, as far as can be told."""
     total: float
     """Of all together, at one time."""
 
     @property
     def noise(self) -> float:
-        """Monte Carlo, and what of the other errors is noise too."""
-        fleeting = [self.parts[name] ** 2 - self.asks[name] ** 2 for name in self.parts]
-        return math.hypot(self.parts["monte_carlo"], math.sqrt(max(sum(fleeting), 0.0)))
+        """Monte Carlo, and what of the error from the time step is noise too."""
+        return math.hypot(self.parts["monte_carlo"], math.sqrt(max(self.parts["step"] ** 2 - self.step_seen**2, 0.0)))
 
     def to_words(self) -> dict[str, float]:
         """Return the errors by name, which a file can keep."""
-        return self.parts | {"total": self.total, "step_seen": self.asks["step"]}
+        return self.parts | {"total": self.total, "step_seen": self.step_seen}
 
 
 class Labelled(NamedTuple):
@@ -95,9 +89,7 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
         shift = extrapolation.onto(found.shift[name], grids[-1], time, straight=True)
         return Limit(*(part + shift for part in out))
 
-    aside = (metrics.SOFT, *KEPT)
-    names = [name for name in records[0].values if name not in aside]
-    limits = {name: at_limit(name) for name in names}
+    limits = {name: at_limit(name) for name in records[0].values if name not in (metrics.SOFT, *KEPT)}
     if len(at):
         limits |= fresh.averages(found, limits, shared)
         limits |= fresh.controlled(found, limits)
@@ -106,33 +98,22 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
     scales = _scales(problem, limits)
     variables: dict[str, Variable] = {}
     errors: dict[str, Split] = {}
-    for name in ordered(n for n in limits if n not in INTERNAL and n.isidentifier()):
-        if (name in ("overlap", "overlap_by_group") and not problem.k) or (
-            name == "Gamma" and not found.system.kernels
-        ):
-            continue
-        curve = Curve(name, found, limits[name], extrapolate, time, early)
+    absent = (*metrics.INTERNAL, *("overlap", "overlap_by_group") * (not problem.k))
+    absent += ("Gamma",) * (not found.system.kernels)
+    for name in ordered(n for n in limits if n not in absent and n.isidentifier()):
+        copies = limits[name].best if extrapolate else limits[name].plain
+        curve = Curve(name, found, limits[name], extrapolate, time, early, copies, *over_replicas(copies))
         scale = scales.get(name) or float(np.max(np.abs(curve.value), initial=1e-30))
         known = {source: error for source in sources if (error := source.error(curve)) is not None}
         beside: dict[str, Any] = {source.beside: error for source, error in known.items()}
-        variables |= estimated(
-            name, dims(name), Estimate(curve.value, **beside, replicas=None if curve.two_time else curve.copies)
-        )
+        variables |= estimated(name, Estimate(curve.value, **beside, replicas=None if curve.two_time else copies))
         if not curve.two_time and curve.value.size:
             errors[name] = Split(
                 {source.name: float(np.max(error / scale)) for source, error in known.items()},
-                {source.name: float(np.max(source.asks(curve, error) / scale)) for source, error in known.items()},
+                float(np.max(extrapolation.standing_out(curve.limit, extrapolate, beside["step_error"]) / scale)),
                 float(np.max(total_error(*(error / scale for error in known.values())))),
             )
-    unit = np.arange(problem.width)
-    coords = {"time": time, "student": unit, "student_": unit}
-    if found.system.kernels:
-        coords["earlier"] = time
-    if problem.k:
-        coords["teacher"] = np.arange(problem.k)
-    if "norm_by_group" in variables:
-        coords["group"] = np.arange(found.system.shape[0])
-    return Labelled(variables, coords, errors, scales)
+    return Labelled(variables, coordinates(variables, time), errors, scales)
 
 
 def _between(sharp: np.ndarray, soft: np.ndarray, times: np.ndarray, stride: int) -> np.ndarray:
@@ -175,7 +156,7 @@ def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:
         best = (8 * plain - 6 * values[1] + values[2]) / 3 if len(values) == 3 else first
         return Limit(best, first if len(values) == 3 else plain, plain)
 
-    return {name: at_limit([part[name] for part in parts]) for name in TWO_TIME}
+    return {name: at_limit([part[name] for part in parts]) for name in parts[0]}
 
 
 def two_time(found: Marched, level: Level, records: Values, at: np.ndarray) -> Values:

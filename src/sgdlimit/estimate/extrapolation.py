@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..results.variables import over_replicas
+
 
 class Limit(NamedTuple):
     """Replicas of the value, (replicas, times, …), of one order less, and of the finest grid itself."""
@@ -131,6 +133,13 @@ def step_error(
             here = early.reshape(*[1] * axis, -1, *[1] * (last.ndim - 1 - axis))
             last = np.where(here, np.maximum(last, whole), last)
     return last
+
+
+def standing_out(found: Limit, extrapolate: bool, error: np.ndarray) -> np.ndarray:
+    """Return what of the steps' error stands out from the noise of the corrections, which more samples take away."""
+    _, noise = over_replicas(found.best - (found.lower if extrapolate else found.plain))
+    unit = np.max(error, initial=1e-30)  # squares of what diverges would overflow
+    return unit * np.sqrt(np.maximum((error / unit) ** 2 - (2 * noise / unit) ** 2, 0.0))
 
 
 def nearby(values: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..results.variables import AXES, Estimate, Variable, dims, estimated, ordered
+from ..results.variables import Estimate, Variable, coordinates, dims, estimated, ordered
 
 Labelled = tuple[dict[str, Variable], dict[str, np.ndarray]]
 
@@ -12,14 +12,11 @@ Labelled = tuple[dict[str, Variable], dict[str, np.ndarray]]
 def labelled(found: Mapping[str, np.ndarray | Estimate], t: np.ndarray) -> Labelled:
     """Variables with the axes of their names, and coordinates, at these first of the times that were computed."""
     variables: dict[str, Variable] = {}
-    coords: dict[str, np.ndarray] = {"time": t}
     for name in ordered(found):
         axes, here = dims(name), found[name]
         if isinstance(here, Estimate):
-            variables |= estimated(name, axes, here)
+            variables |= estimated(name, here)
         else:
             cut = tuple(slice(len(t) if axis in ("time", "earlier") else None) for axis in axes)
             variables[name] = Variable(axes, here[cut])
-        sizes = zip(axes, variables[name].values.shape, strict=True)
-        coords |= {axis: t if axis in ("time", "earlier") else np.arange(size) for axis, size in sizes}
-    return variables, {axis: coords[axis] for axis in AXES if axis in coords}
+    return variables, coordinates(variables, t)

@@ -68,9 +68,12 @@ Came = Records | BaseException | None
 
 
 @contextmanager
-def precise() -> Iterator[None]:
-    """Return a context in which small arrays are double precision, and products not rounded to less than single."""
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+def precise(double: bool = True) -> Iterator[None]:
+    """Return a context in which arrays may be double precision, and products are not rounded to less than single.
+
+    It is a setting of the thread. Some accelerators keep only 10 bits of a single-precision factor if they are let.
+    """
+    with jax.enable_x64(double), jax.default_matmul_precision("highest"):
         yield
 
 
@@ -185,17 +188,13 @@ def _done(wanted: Wanted, bar: Progress, executor: Executor | None) -> Done:
     slices = _slices(wanted)
     flat = [own for part in slices for own in part]
     bar.more(sum(work.steps for work in wanted.works))
-
-    def told(steps: int) -> None:
-        bar.phase("")
-        bar.advance(steps)
-
     if executor is not None:
-        return _gathered(slices, _elsewhere(flat, executor, told))
+        return _gathered(slices, _elsewhere(flat, executor, bar.advance))
     bar.phase("compiling")
     compiling = _compiled(flat)
     bar.phase("")
-    return _gathered(slices, _side_by_side(flat, told, wanted.place.workers([own.work for own in flat])), compiling)
+    workers = wanted.place.workers([own.work for own in flat])
+    return _gathered(slices, _side_by_side(flat, bar.advance, workers), compiling)
 
 
 def _compiled(slices: list[_Slice]) -> float:

@@ -64,12 +64,6 @@ def of_test(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray
     ]
 
 
-def heat(temperature: float, X: np.ndarray) -> Check:
-    """What one sample does to itself: with τ|x|² = 2, least squares on a single row is unstable."""
-    largest = float(np.max(np.sum(X**2, axis=1)))
-    return Check.report("hottest row", temperature * largest, "τ·max|x|²; its square loss alone is stable below 2")
-
-
 def _kurtosis(values: np.ndarray) -> float:
     """Excess kurtosis: zero for Gaussian values."""
     values = values - values.mean()

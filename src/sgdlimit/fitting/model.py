@@ -16,7 +16,7 @@ from scipy.special import chdtrc, ndtr
 from ..algorithms import Algorithm
 from ..control.question import Given
 from ..errors import Interrupted, UnreliableWarning, reject
-from ..own_data import as_matrix, check_scale, read_data
+from ..own_data import check_scale, read_data
 from ..problem import ByClass, Linear, Mixture, Noise, NoPenalty, Normal, Problem, Spectrum, VectorField
 from ..problem.losses import Exponential, Hinge, Logistic, LossLike, SmoothHinge, Square
 from ..problem.penalties import PenaltyLike
@@ -114,11 +114,10 @@ def solve_on_data(
 
     def told(solution: Solution) -> Solution:
         """With what the data say of the assumptions."""
-        found = Quality([*fitted.assumptions, assumptions.heat(float(algorithm.noise_temperature), as_matrix("X", X))])
         about = dict(solution.about)
         about["method"] = f"{about['method']}, on a model of data"
         about["options"] = about["options"] | {"data_samples": fitted.samples, "dim": fitted.dim}
-        about["diagnostics"] = about["diagnostics"] | {"assumptions": found.to_words()}
+        about["diagnostics"] = about["diagnostics"] | {"assumptions": fitted.assumptions.to_words()}
         return replace(solution, about=about)
 
     try:

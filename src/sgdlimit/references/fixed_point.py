@@ -24,7 +24,7 @@ from ..algorithms import Algorithm
 from ..control.checks import check_choices, refuse_kinks
 from ..control.question import Averages, Given, asked, in_each
 from ..control.stages import DEFAULT_SAMPLES
-from ..dmft import planning
+from ..dmft import integrator, planning
 from ..dmft.planning import Steps
 from ..dmft.response import Regression
 from ..dmft.system import System, each
@@ -122,10 +122,7 @@ def _sweep(system: System, times: Array | Host, keys: tuple[Key, ...], kernels: 
 
     def weight_step(theta: Array, i: Array) -> tuple[Array, Array]:
         here = theta[i]
-        pull, stiff = (
-            jax.vmap(lambda v, of=of: of(problem, times[i], v), -1, -1)(here)
-            for of in (fields.drift, fields.drift_theta)
-        )
+        pull, stiff = (of(problem, times[i], here) for of in (integrator.pulls, integrator.slopes))
         force = pull + jnp.einsum("ajb,jbs->as", pulls[i], theta[:rows]) + stars[i] @ theta_star
         return theta.at[i + 1].set(here - dt[i] * force + jumps[i]), stiff
 

@@ -5,7 +5,7 @@ Below it, for every Monte Carlo theory alike, from replicas to numbers with erro
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -114,6 +114,14 @@ def ordered(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: place.get(name, len(place)))
 
 
+def coordinates(variables: Mapping[str, Variable], time: np.ndarray) -> dict[str, np.ndarray]:
+    """Along the axes of these variables: times, and numbers from 0 where they count units or groups."""
+    sizes = {axis: size for own in variables.values() for axis, size in zip(own.dims, own.values.shape, strict=True)}
+    counted = ("student", "student_", "teacher", "group")
+    earlier = {"earlier": time} if "earlier" in sizes else {}
+    return {"time": time} | earlier | {axis: np.arange(sizes[axis]) for axis in counted if axis in sizes}
+
+
 def reserved(name: str) -> bool:
     """Whether a metric of the user's may not have this name."""
     taken = name in TABLE or name in AXES or f"train_{name}" in TABLE
@@ -182,8 +190,9 @@ def total_error(*parts: Any) -> Any:
     return reduce(np.hypot, parts)
 
 
-def estimated(name: str, axes: tuple[str, ...], estimate: Estimate) -> dict[str, Variable]:
+def estimated(name: str, estimate: Estimate) -> dict[str, Variable]:
     """`x` and what stands beside it: `x_stderr`, and its other errors and `x_replicas` where they are known."""
+    axes = dims(name)
     out = {name: Variable(axes, estimate.value), f"{name}_stderr": Variable(axes, estimate.stderr)}
     for part in ("step_error", "projection_error", "bias_error"):
         if (values := getattr(estimate, part)) is not None:

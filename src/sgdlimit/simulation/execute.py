@@ -16,16 +16,16 @@ from numpy.typing import DTypeLike
 from .._fingerprint import digest
 from .._machine import cores, memory
 from ..algorithms import Algorithm
-from ..errors import DivergenceWarning, Interrupted, reject, whole
-from ..errors import precision as single_or_double
+from ..errors import DivergenceWarning, Interrupted, precision, reject, whole
 from ..exact.stability import divergence_words, largest_stable
+from ..execute.crew import precise
 from ..measure.pace import stiff_words
 from ..problem import Problem
 from ..progress import Progress
 from ..results import Runs, Variable, provenance
 from ..results.checkpoint import Checkpoint, identity
-from ..results.variables import dims, ordered
-from .loop import ENDED, Plan, Trace, compile_for, precision, run
+from ..results.variables import coordinates, dims, ordered
+from .loop import ENDED, Plan, Trace, compile_for, run
 from .trial import Trial
 
 MOST_TRIALS = 100_000
@@ -87,7 +87,7 @@ def execute(
     trials = whole("trials", trials, least=1, most=MOST_TRIALS, why=why)
     if watch is not None and not callable(watch):
         raise reject("watch", repr(watch), "it must be a function watch(trial, time, values), or None")
-    dtype = single_or_double(dtype)
+    dtype = precision(dtype)
     double, last, step = dtype == "float64", int(job.plan.record[-1]), job.plan.step_time
     workers = _workers(job, trials, workers, double)
     kept = Checkpoint(checkpoint, {} if checkpoint is None else _owner(job, dtype))
@@ -109,7 +109,7 @@ def execute(
         def march(index: int) -> None:
             if halt.is_set():
                 return
-            with precision(double):
+            with precise(double):
                 own = prepared.pop(index, None) or job.prepare(index)
                 told = None if watch is None else partial(watch, index)
                 traces[index] = trace = run(*own, job.algorithm, job.plan, advanced, told)
@@ -120,7 +120,7 @@ def execute(
 
         if left:
             bar.phase("compiling")
-            with precision(double):
+            with precise(double):
                 prepared[left[0]] = job.prepare(left[0])
                 compile_for(*prepared[left[0]], job.algorithm, job.plan)
             bar.phase("")
@@ -201,16 +201,5 @@ def _label(job: Ensemble, found: dict[int, Trace]) -> tuple[dict[str, Variable],
         if reached if "time" in dims(name) else kept:
             values = np.stack([trace.values[name][rows] for trace in traces])
             variables[name] = Variable(("trial", *dims(name)), values)
-    coords = {
-        "trial": np.asarray(numbers),
-        "time": plan.record[:reached] * plan.step_time,
-        "student": np.arange(job.problem.width),
-        "student_": np.arange(job.problem.width),
-    }
-    if job.problem.k:
-        coords["teacher"] = np.arange(job.problem.k)
-    if "norm_by_group" in variables:
-        coords["group"] = np.arange(variables["norm_by_group"].values.shape[2])
-    if kept:
-        coords["snapshot"] = plan.keep[:kept] * plan.step_time
-    return variables, coords
+    coords = {"trial": np.asarray(numbers)} | coordinates(variables, plan.record[:reached] * plan.step_time)
+    return variables, coords | ({"snapshot": plan.keep[:kept] * plan.step_time} if kept else {})

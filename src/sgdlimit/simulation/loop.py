@@ -1,6 +1,5 @@
 """The loop over updates: compiled inside, a host loop outside for progress, Ctrl-C and divergence."""
 
-import contextlib
 import heapq
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -74,14 +73,6 @@ def _draws(algorithm: Algorithm, key: jax.Array, count: int, samples: int, first
     if samples == 0:  # fresh data: only the number of rows matters
         return jnp.zeros((count, algorithm.rows or 1), dtype=jnp.int32)
     return algorithm.draws(key, first, count, samples)
-
-
-@contextlib.contextmanager
-def precision(double: bool) -> Iterator[None]:
-    """The arithmetic of a run; it is a setting of the thread, so every thread enters it."""
-    # Full products: the default of some accelerators keeps only 10 bits of a single-precision factor.
-    with jax.enable_x64(double), jax.default_matmul_precision("highest"):
-        yield
 
 
 @jax.jit

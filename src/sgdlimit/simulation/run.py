@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from .. import grid
 from .._machine import keep_programs
 from ..algorithms import Algorithm
-from ..algorithms.base import StoredData, check_share, require
+from ..algorithms.base import Batch, StoredData, check_share, require
 from ..errors import real, reject, seed_number, whole
 from ..measure.pace import COUNT, Curvature, curvature, moving_of, start_samples
 from ..own_data import Matrix, read_data, signs
@@ -26,7 +27,7 @@ from ..results import Runs
 from ..results import metrics as own
 from .execute import Ensemble, execute
 from .loop import Plan
-from .trial import Extra, RowsTest, Trial, build
+from .trial import Trial, build
 
 FLOW_STEP = 0.01
 """Default step of the integrators of gradient flow and SGF."""
@@ -93,7 +94,7 @@ def simulate(
     gaussian = law.gaussian and not problem.data.rotated
     fresh = (GAUSSIAN_TEST if gaussian else ROWS_TEST) if test_samples is None else test_samples
     fresh = whole("test_samples", fresh, least=1, why="it must be a whole number ≥ 1")
-    extra = Extra(own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics))
+    averages = own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics)
     layout = problem.data.at(dim, tested(problem.data, test_data))
     wanted = grid.resolve(t_max, times)
     check_start(problem)
@@ -104,9 +105,9 @@ def simulate(
     def prepare(index: int) -> tuple[Trial, jax.Array, jax.Array]:
         key = jax.random.fold_in(root, index)
         trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), layout)
-        return trial._replace(extra=extra), theta, key
+        return replace(trial, on_samples=averages[0], on_weights=averages[1]), theta, key
 
-    owner = {"entries": law, "test_samples": fresh, "metrics": extra, "test_data": test_data}
+    owner = {"entries": law, "test_samples": fresh, "metrics": averages, "test_data": test_data}
     options: dict[str, object] = {"dt": step, "entries": law, "test_samples": fresh}
     options |= {} if test_data is None else {"test_data": test_data}
     job = Ensemble("simulation", problem, algorithm, plan, prepare, samples, dim, seed, None, owner, options)
@@ -159,7 +160,7 @@ def simulate_on_data(
         fresh = None if fresh is None else _with_constant(fresh, dim)
     require(problem, algorithm)
     check_start(problem, z=labels)
-    extra = Extra(own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics))
+    averages = own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics)
     wanted = grid.resolve(t_max, times)
     some = labels[np.linspace(0, n - 1, min(n, COUNT)).astype(int)]
     # In single precision: its last digits depend on how many cores took part, and steps must not.
@@ -172,11 +173,11 @@ def simulate_on_data(
         data = StoredData(problem, jnp.asarray(rows), jnp.zeros((n, 0)), jnp.asarray(labels))
         test = None
         if fresh is not None:
-            test = RowsTest(jnp.asarray(fresh), jnp.zeros((len(fresh), 0)), jnp.asarray(fresh_labels))
+            test = Batch(jnp.asarray(fresh), jnp.zeros((len(fresh), 0)), jnp.asarray(fresh_labels))
         key = jax.random.fold_in(root, index)
-        return Trial(data, jnp.zeros((dim, 0)), test, extra), jnp.zeros((rows.shape[1], 1)), key
+        return Trial(data, jnp.zeros((dim, 0)), test, None, *averages), jnp.zeros((rows.shape[1], 1)), key
 
-    owner = {"data": (rows, labels, fresh, fresh_labels), "metrics": extra}
+    owner = {"data": (rows, labels, fresh, fresh_labels), "metrics": averages}
     job = Ensemble("simulation on data", problem, algorithm, plan, prepare, n, dim, seed, rows, owner, {"dt": step})
     return execute(job, trials, dtype=dtype, workers=workers, progress=progress, checkpoint=checkpoint)
 

@@ -1,15 +1,14 @@
 """One trial: its data, its weights, its fresh samples, and what is measured on them."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from .._linalg import root
-from .._tree import static, tree
-from ..algorithms.base import Data, FreshData, StoredData, dimension, draw_rows
+from .._tree import model, static
+from ..algorithms.base import Batch, Data, FreshData, StoredData, dimension, draw_rows
 from ..problem import Problem, observables
 from ..problem.mixture import moved, place
 from ..problem.rows import Entries, Layout
@@ -25,33 +24,20 @@ class GaussianTest(NamedTuple):
     """s of every coordinate, (d,); None for iid entries."""
 
 
-class RowsTest(NamedTuple):
-    """Fresh samples as rows, for entries that are not Gaussian and for the user's data."""
-
-    X: jax.Array
-    r_star: jax.Array
-    z: jax.Array
-
-
-@final
-@tree
-@dataclass(frozen=True)
-class Extra:
-    """The user's own averages: pairs of a name and ψ(r, r*, z), or ψ(θ, θ*)."""
-
-    on_samples: Named = static(default=())
-    on_weights: Named = static(default=())
-
-
-class Trial(NamedTuple):
+@model
+class Trial:
     """Everything a run reads and never changes."""
 
     data: Data
     theta_star: jax.Array
-    test: GaussianTest | RowsTest | None
-    extra: Extra = Extra()
+    test: GaussianTest | Batch | None
+    """Fresh samples; as rows where entries are not Gaussian, and of the user's data."""
     by_group: jax.Array | None = None
     """(g, d): the mean over each group's coordinates, where there are several groups."""
+    on_samples: Named = static(default=())
+    """The user's own averages: pairs of a name and ψ(r, r*, z)."""
+    on_weights: Named = static(default=())
+    """Of ψ(θ, θ*)."""
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
@@ -77,8 +63,8 @@ def build(
         normals = jax.random.normal(test_key, (fresh, problem.width + problem.k))
         test: Any = GaussianTest(normals, problem.sample_noise(test_noise_key, fresh), tests.variance)
     else:
-        test = RowsTest(*draw_rows(problem, tests, fresh, test_key, test_noise_key))
-    return Trial(data, rows.theta_star, test, by_group=by_group), theta
+        test = draw_rows(problem, tests, fresh, test_key, test_noise_key)
+    return Trial(data, rows.theta_star, test, by_group), theta
 
 
 def observe(trial: Trial, theta: jax.Array) -> dict[str, jax.Array]:
@@ -98,8 +84,8 @@ def observe(trial: Trial, theta: jax.Array) -> dict[str, jax.Array]:
         out["norm_by_group"] = _by_group(trial.by_group, theta, theta)
         if problem.k:
             out["overlap_by_group"] = _by_group(trial.by_group, theta, trial.theta_star)
-    chosen = observables.on_samples(problem) | dict(trial.extra.on_samples)
-    for name, fn in trial.extra.on_weights:
+    chosen = observables.on_samples(problem) | dict(trial.on_samples)
+    for name, fn in trial.on_weights:
         out[name] = jnp.mean(jax.vmap(fn)(theta, trial.theta_star))
     if trial.test is not None:
         if isinstance(trial.test, GaussianTest):

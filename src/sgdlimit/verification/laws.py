@@ -100,13 +100,9 @@ def between_moments(mean: np.ndarray, covariance: np.ndarray, mean_: np.ndarray,
 
 def points(result: Result, side: str, trial: int | None = None) -> np.ndarray:
     """Rows (θ^{t1}, …, θ^{tL}, θ*) or (r^{t1}, …, r^{tL}, r*, z), one a coordinate or sample."""
-    moving, fixed = {"theta": ("theta", ["theta_star"]), "r": ("r", ["r_star", "z"])}[side]
-    values = result[moving] if trial is None else result[moving][trial]
-    columns = [values[i] for i in range(len(values))]
-    for name in fixed:
-        if name in result.variables:
-            still = result[name] if trial is None else result[name][trial]
-            columns.append(still.reshape(len(still), -1))
+    names = {"theta": ("theta", "theta_star"), "r": ("r", "r_star", "z")}[side]
+    moving, *still = (result[name][... if trial is None else trial] for name in names if name in result.variables)
+    columns = [*moving, *(part.reshape(len(part), -1) for part in still)]
     return np.concatenate(columns, axis=1).astype(np.float64)
 
 
