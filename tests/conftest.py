@@ -33,19 +33,6 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = f"{CHEAPER} {flags}"
 
 
-MOST_MAPS = 40_000
-"""Regions of memory of one process; every compiled program takes some, and Linux ends a process at 65 530."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_programs():
-    """Forgets compiled programs between files before there are too many; those on disk are found again."""
-    yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
-        jax.clear_caches()
-
-
 @pytest.fixture
 def ridge():
     return sl.Problem(
