@@ -176,7 +176,7 @@ def test_rows_of_a_run():
     other, _ = build(problem, sl.problem.RademacherEntries(), dim, 2000, 4096, jax.random.key(0), own)
     rows = other.test._replace(r_star=other.test.X @ trial.theta_star)  # the same weights, other entries
     look = jax.jit(observe)
-    first, second = look(trial, theta), look(other._replace(theta_star=trial.theta_star, test=rows), theta)
+    first, second = look(trial, theta), look(replace(other, theta_star=trial.theta_star, test=rows), theta)
     assert float(first["test_loss"]) == pytest.approx(float(second["test_loss"]), rel=0.05)
 
 

@@ -84,7 +84,7 @@ def test_the_error_of_a_curve_is_everything_uncertain_together():
     one = np.ones((2, 1, 1))
     estimate = Estimate(one, 3 * one, 4 * one, 12 * one, 84 * one, np.stack([one, one]))
     coords = {"time": np.arange(2.0)}
-    made = variables("norm", dims("norm"), estimate)
+    made = variables("norm", estimate)
     assert set(made) == {"norm", *(f"norm{ending}" for ending in BESIDE)}
     assert all(variable.dims == dims(name) for name, variable in made.items())
     solution = sl.Solution(made, coords)
@@ -92,7 +92,7 @@ def test_the_error_of_a_curve_is_everything_uncertain_together():
     np.testing.assert_allclose(solution.systematic("norm"), np.sqrt(7216))
     assert "norm_projection_error" not in repr(solution)
     np.testing.assert_allclose(sl.compare(solution, solution).variables["norm"].stderr, 85 * np.sqrt(2))
-    bare = sl.Solution(variables("norm", dims("norm"), Estimate(one, 3 * one)), coords)
+    bare = sl.Solution(variables("norm", Estimate(one, 3 * one)), coords)
     assert set(bare.variables) == {"norm", "norm_stderr"}
     np.testing.assert_allclose(bare.curve("norm")[1], 3.0)
     np.testing.assert_allclose(bare.systematic("norm"), 0.0)
