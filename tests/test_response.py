@@ -8,12 +8,11 @@ from agreement import assert_paired, assert_within
 from problems import logistic, square
 
 import sgdlimit as sl
-from sgdlimit.control import question
 from sgdlimit.dmft import planning
 from sgdlimit.dmft.march import assemble
 from sgdlimit.dmft.memory import Moments
-from sgdlimit.dmft.noise import draw
-from sgdlimit.dmft.response import RIDGE, Local, Path, Regression, of_samples, regress
+from sgdlimit.dmft.noise import draw, off
+from sgdlimit.dmft.response import RIDGE, KickRegression, Kicks, Local, Path, Regression, of_samples, regress
 from sgdlimit.problem import fields
 
 KEPT = Moments((0.2, 1.0, 5.0))
@@ -204,12 +203,55 @@ def test_means_are_those_of_all_tangents(name):
     assert_paired(found, whole, ("train_loss", "test_loss", "norm", "overlap", *more))
 
 
+def kicked(problem, samples, seed, answers, force):
+    """`KickRegression.step` where ℓ = force(Σ_b answers_b V_b, start) and V is Gaussian noise off the basis: κ."""
+    system = assemble(problem, sl.SGF(0.5), samples, KEPT, dtype="float64")
+    assert system.response == KickRegression()
+    start = jax.tree.map(jnp.asarray, draw(problem, system.groups, samples, seed, "float64", weights=False))
+    step = jax.tree.map(lambda part: part[0], planning.level(np.linspace(0, 1, 11), 1, KEPT, "float64").steps)
+    n, m = KEPT.size, problem.width
+    noise = mixing(n * m) @ np.random.default_rng(seed).standard_normal((n * m, samples))
+    V = off(start.basis, jnp.asarray(noise)).reshape(n, m, samples)
+    w = jnp.einsum("nab,nbs->as", answers, V)
+    ell = force(w, start)
+    kicks = Kicks(V, jnp.einsum("nas,mbs->namb", V, V) / samples)
+    here = Local(w, w, jnp.zeros_like(w), ell, ell, jnp.ones(samples), None, kicks)
+    answer, _ = system.response.step(system, step, start, (), None, here)
+    assert answer.gamma is None
+    new = off(start.basis, jnp.asarray(np.random.default_rng(seed + 1).standard_normal((m, samples))))
+    after, pushed = kicks.pushed(KEPT, step.memory, new), KEPT.push(step.memory, V, new)
+    np.testing.assert_allclose(after.moments, pushed)
+    np.testing.assert_allclose(after.gram, jnp.einsum("nas,mbs->namb", pushed, pushed) / samples, atol=1e-12)
+    return np.asarray(answer.kappa)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_what_a_linear_force_answers_to_kicks_is_found_to_the_ridge(width):
+    rng = np.random.default_rng(4)
+    answers, gamma = rng.standard_normal((KEPT.size, width, width)), rng.standard_normal((width, width))
+    problem = field(lambda r, r_star, z: jnp.tanh(r - r_star), width)
+    found = kicked(problem, 256, 2, answers, lambda w, start: gamma @ w + 0.7 * start.r_star + 0.3 * start.z + 0.2)
+    np.testing.assert_allclose(found, np.einsum("ab,nbc->nac", gamma, answers), atol=FOUND)
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_what_a_force_that_jumps_answers_to_kicks_is_its_mean_slope(name):
+    fn, slope = JUMPS[name]
+    answers = np.array([0.5, -0.3, 0.4])[:, None, None]
+    second = float(np.sum((np.ravel(answers) @ mixing(KEPT.size)) ** 2)) + 1.0 + 0.25
+    copies = np.stack([
+        kicked(field(fn), 1024, seed, answers, lambda w, start: fn(w, start.r_star, start.z)) for seed in range(MARCHES)
+    ])  # fmt: skip
+    assert_mean(copies[:, :, 0, 0], slope(second) * np.ravel(answers))
+
+
 @pytest.mark.filterwarnings("ignore::sgdlimit.UnreliableWarning")
-@pytest.mark.parametrize("algorithm", [sl.GradientFlow(), sl.ShuffledSGD(0.4)], ids=lambda a: type(a).__name__)
-def test_several_units_at_late_times_take_mean_slopes(algorithm, monkeypatch):
-    """As all tangents, where every time is called late."""
-    monkeypatch.setattr(question, "LONG", 0.0)
-    words = {"t_max": 1.0, "dt": 0.1, "samples": 16384, "extrapolate": False, "seed": 1}
-    assert question.asked(COMMITTEE, algorithm, 1.0, {}).response == Regression(slopes=True)
-    found, whole = (function(COMMITTEE, algorithm, **words) for function in (sl.solve, sl.references.tangents))
-    assert_paired(found, whole, ("train_loss", "test_loss", "norm", "overlap"))
+def test_flow_without_a_penalty_does_not_run_away():
+    """Least squares, δ = 1, λ = 0, to t = 1000 in single precision, where a regression on the path of w ends at 600."""
+    problem = sl.Problem(loss=sl.Square(), sample_ratio=1.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5))
+    words = {"times": np.array([1.0, 10.0, 100.0, 300.0, 600.0, 1000.0]), "dt": 0.1}
+    found = sl.solve(problem, sl.GradientFlow(), samples=8192, replicas=8, **words)
+    exact = sl.least_squares(problem, sl.GradientFlow(), times=words["times"])
+    for name in ("train_error", "test_error", "overlap", "norm"):
+        value, error = found.curve(name)
+        assert_within(value - exact[name], error + 1e-6, trials=8)

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 import jax
@@ -17,7 +17,7 @@ from ..algorithms.base import check_share
 from ..dmft import memory, planning
 from ..dmft.march import assemble
 from ..dmft.memory import Memory
-from ..dmft.response import Regression, Response, Tangents
+from ..dmft.response import Response, Tangents
 from ..dmft.system import System
 from ..errors import precision, real, reject, seed_number, whole
 from ..execute.place import Place, Room, Shared
@@ -34,9 +34,9 @@ DEFAULT_TOLERANCE = 1e-2
 MOST_SAMPLES = 2**26
 """As far as samples grow, and may be asked for."""
 LONG = 64.0
-"""Marches to later times take derivatives of a smooth force: all tangents of one unit, mean slopes of several. A path
-that has grown slow tells a regression too little of its past: at t = 600 gradient flow on least squares (δ = 1, λ = 0)
-runs away from noise alone."""
+"""Marches of particles or of several groups to later times take the tangents of one unit with a smooth force: a path of
+w that has grown slow tells a regression too little of its past. At t = 600 gradient flow on least squares (δ = 1,
+λ = 0) runs away from noise alone; a regression on the noise that drives w does not, but it serves one group only."""
 MOST_FUNCTIONS = 64
 """More exponentials are closer to each other than single precision can tell."""
 FEWEST = 256
@@ -160,8 +160,8 @@ class Question:
     pace: Pace
     linear: bool
     """Whether h = Λθ."""
-    response: Response = field(default_factory=Regression)
-    """How Γ and 𝓡 are found."""
+    response: Response | None = None
+    """How Γ and 𝓡 are found; None for the regression that serves."""
     dense: bool = False
     """Whether all of the past is kept, step by step."""
     samples: int | None = None
@@ -271,13 +271,13 @@ def asked(
     tol, fixed = checked.tol or DEFAULT_TOLERANCE, checked.dt is not None or checked.samples is not None
     kept = Checkpoint(given.get("checkpoint"), _owner(problem, algorithm, t_max, given, checked.replicas, wish))
     pace = look(problem, algorithm, times.last)
-    slopes = pace.smooth and times.last > LONG
+    slow = times.last > LONG and not (linear and len(problem.data.table().share) == 1)
     return Question(
         problem=problem, algorithm=algorithm, times=times._replace(dt=checked.dt),
         goal=Goal(tol, checked.tol is not None or not fixed, _judged(problem, given.get("variables"), wish)),
         wish=wish, place=Place(Room.of(checked.max_bytes, kept), kept, shared or Shared()),
         pace=pace, linear=linear, dense=response is not None,
-        response=response or (Tangents() if kernels or (slopes and problem.width == 1) else Regression(slopes)),
+        response=response or (Tangents() if kernels or (slow and pace.smooth and problem.width == 1) else None),
         samples=checked.samples, functions=functions, replicas=checked.replicas, seed=seed_number(given.get("seed", 0)),
         extrapolate=given["extrapolate"], dtype=dtype, max_seconds=checked.max_seconds, heavy=heavy,
         fewest=_fewest(problem, rare, tol, heavy, wish.draws or not linear),

@@ -27,7 +27,7 @@ from ..results.metrics import CONTROL, INTERNAL, SOFT, Named
 from . import noise, planning
 from .integrator import Explicit, Implicit
 from .memory import ALTERNATING, Memory, Moments, ladder
-from .response import Local, Regression, Response, of_samples
+from .response import KickRegression, Local, Regression, Response, of_samples
 from .system import Start, Step, System, each, groups_of, moments
 from .weight_side import Averages, Linear, Particles, View
 
@@ -57,10 +57,12 @@ def assemble(
     kernels: bool = False,
 ) -> System:
     """Return the system of a march of so many samples; `linear`: whether h = Λθ. Left out, the response is found by
-    regression."""
+    regression: on the noise where that tells all, on the path of w for particles and several groups."""
+    groups = groups_of(problem, tested)
+    regression = KickRegression() if linear and len(groups.share) == 1 else Regression()
     return System(
-        problem, algorithm, groups_of(problem, tested), samples, memory=memory,
-        weights=Linear() if linear else Particles(), response=response or Regression(),
+        problem, algorithm, groups, samples, memory=memory,
+        weights=Linear() if linear else Particles(), response=response or regression,
         rule=Explicit() if algorithm.discrete else Implicit(), dtype=dtype,
         metrics=metrics, weight_metrics=weight_metrics, kernels=kernels,
     )  # fmt: skip
@@ -144,12 +146,12 @@ def data_step(
     force = of_samples(fields.force, problem, x.t, r, start)
     increments, Z, expected = noise.increments(system, state.increments, start, x)
     driven = force if expected is None else expected * force
-    here = Local(r, view.w, shift, force, driven, Z, expected)
+    here = Local(r, view.w, shift, force, driven, Z, expected, view.kicks)
     answer, response = system.response.step(system, x, start, state.response, view.rho, here)
     F = Z * force  # dL of eq:Sigma_ell, eq:Sigma_ell_planted
     with_basis = moments(driven, basis[: problem.width + problem.k])
-    averages = Averages(answer.gamma, answer.kappa, with_basis, F, push(problem, z, driven))
-    seen = {"Gamma": answer.gamma}
+    averages = Averages(answer, with_basis, F, push(problem, z, driven))
+    seen = {}
     for name, fn in (observables.on_samples(problem) | dict(system.metrics)).items():
         for told, at in ((f"train_{name}", r), (CONTROL.format(name), view.w + shift)):
             seen[told] = jnp.mean(each(fn)(at, r_star, z)).astype(jnp.float64)
@@ -157,7 +159,7 @@ def data_step(
         seen[SOFT] = soft.astype(jnp.float64)
     if system.kernels:
         assert answer.equal is not None
-        seen |= {"response": answer.kappa, "equal": answer.equal}
+        seen |= {"Gamma": answer.apart[0], "response": answer.kappa, "equal": answer.equal}
     forces = system.memory.push(x.memory, state.forces, F)
     return state._replace(forces=forces, response=response, increments=increments), averages, seen
 
@@ -171,13 +173,18 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
         scalars.append(SOFT)
     scalars += [name for name, _ in system.weight_metrics]
     out: dict[str, tuple[tuple[int, ...], DTypeLike]] = {name: ((), double) for name in scalars}
-    out |= {name: ((m, m), double) for name in ("Gamma", "norm", "fresh_norm")}
+    out |= {name: ((m, m), double) for name in ("norm", "fresh_norm")}
     out |= {name: ((m, k), double) for name in ("overlap", "fresh_overlap")}
     out |= {"intercept": ((m,), double)} if system.problem.bias else {}
     if g > 1:
         out |= {"norm_by_group": ((g, m, m), double), "overlap_by_group": ((g, m, k), double)}
     if system.kernels:
-        out |= {"response": ((n, m, m), double), "equal": ((m, m), double), "own": ((g, n, m, m), double)}
+        out |= {
+            "Gamma": ((m, m), double),
+            "response": ((n, m, m), double),
+            "equal": ((m, m), double),
+            "own": ((g, n, m, m), double),
+        }
         out |= {"rest": ((g, m, M), system.dtype), "along": ((g, m, m + k), double)}
     return out
 
@@ -245,7 +252,7 @@ def curves(
     system = assemble(problem, algorithm, samples, kept, linear=linear, dtype=dtype)
     level = planning.level(grid, 1, kept, dtype, algorithm.discrete)
     records = trace(system, _start(system, key), jax.tree.map(jnp.asarray, level.steps))
-    return {name: part for name, part in records.items() if name.isidentifier() and name not in (*INTERNAL, "Gamma")}
+    return {name: part for name, part in records.items() if name.isidentifier() and name not in INTERNAL}
 
 
 def _start(system: System, key: Key) -> Start:

@@ -41,12 +41,13 @@ MOST_PAIRS = 12
 
 
 class Row(NamedTuple):
-    """Moments at one step: E as its diagonal and what a pair exchanges, u, and P."""
+    """Moments at one step: E as its diagonal and what a pair exchanges, u, P and G."""
 
     decay: Array
     turn: Array
     new: Array
     dual: Array
+    gram: Array
 
 
 class Memory(abc.ABC):
@@ -67,6 +68,10 @@ class Memory(abc.ABC):
         """Return P Y along the first axis: the coefficients of a kernel from its moments Y."""
 
     @abc.abstractmethod
+    def moments(self, row: Tree, coefficients: Array) -> Array:
+        """Return G ρ along the first axis: the moments of a kernel from its coefficients ρ."""
+
+    @abc.abstractmethod
     def push(self, row: Tree, past: Array, value: Array) -> Array:
         """Return E X + u x along the first axis: the moments X of a history with its newest value x."""
 
@@ -81,6 +86,11 @@ class Memory(abc.ABC):
 
 def _wide(v: Array, x: Array, axis: int) -> Array:
     return v.reshape((1,) * axis + (-1,) + (1,) * (x.ndim - axis - 1)).astype(x.dtype)
+
+
+def _product(matrix: Array, x: Array) -> Array:
+    """Over the functions, as a sum of products: it fuses where a small matrix product would be a call of its own."""
+    return jnp.sum(matrix.reshape(*matrix.shape, *[1] * (x.ndim - 1)) * x[None], axis=1)
 
 
 @final
@@ -130,15 +140,19 @@ class Moments(Memory):
         return row.new.astype(dtype)
 
     def dual(self, row: Row, moments: Array) -> Array:
-        """Return P Y, as a sum of products: it fuses where a small matrix product would be a call of its own."""
-        return jnp.sum(row.dual.reshape(self.size, self.size, *[1] * (moments.ndim - 1)) * moments[None], axis=1)
+        """Return P Y."""
+        return _product(row.dual, moments)
+
+    def moments(self, row: Row, coefficients: Array) -> Array:
+        """Return G ρ, likewise."""
+        return _product(row.gram, coefficients)
 
     def push(self, row: Row, past: Array, value: Array) -> Array:
         """Return E X + u x, function by function."""
         return self.shift(row, past) + _wide(row.new, past, 0) * value[None]
 
     def rows(self, times: Host, dtype: str) -> Row:
-        """Return E, u and P of every step; P at step i knows the points j < i."""
+        """Return E, u, P and G of every step; P and G at step i know the points j < i."""
         return _rows(self.rates, self.factors, self.pairs, self.stiff, times.tobytes(), dtype)
 
     def kernel(self, rows: Tree, coefficients: Host, at: Host) -> Host:
@@ -185,7 +199,7 @@ def _rows(
         half = decay[i][:, None] * G + turn[i][:, None] * G[partner]
         G = decay[i] * half + turn[i] * half[:, partner] + np.outer(new[i], new[i])
     cut = CUT[dtype] * np.maximum(1.0, np.arange(len(gaps)) / ROUNDED)
-    numbers: Tree = (decay, turn, new, _pseudo_inverse(grams, cut))
+    numbers: Tree = (decay, turn, new, _pseudo_inverse(grams, cut), grams)
     return Row(*numbers)  # of numpy, until jax traces them
 
 
@@ -218,6 +232,10 @@ class Dense(Memory):
     def dual(self, row: Tree, moments: Array) -> Array:
         """Return the moments as they are: points are orthonormal."""
         return moments
+
+    def moments(self, row: Tree, coefficients: Array) -> Array:
+        """Return the coefficients as they are."""
+        return coefficients
 
     def push(self, row: Tree, past: Array, value: Array) -> Array:
         """Return the past with the newest value written into its own place."""

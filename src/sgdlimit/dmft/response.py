@@ -1,32 +1,41 @@
-"""How the force answers to the past: Γ_i and 𝓡(i, ·), by a linear regression of the force on the path of w.
+"""How the force answers to the past, by a linear regression: nothing is differentiated, and a force may jump.
 
-`Regression`: the path of w is Gaussian and independent of the sample's own z and increments, so that Gaussian
-integration by parts holds at all earlier times, and for (w_0, w*):
+`KickRegression`: w_i = known + s Σ_j R_θ(i,j) ΔU_j is driven by Gaussian noise that is independent of the sample's own
+z and increments, so that Gaussian integration by parts holds at all earlier times:
+
+    E[ℓ_i ΔU_kᵀ] = Σ_{j<i} G(i,j) E[ΔU_j ΔU_kᵀ],   G(i,j) = s (Γ_i R_θ(i,j) + Σ_{j<l<i} 𝓡(i,l) R_θ(l,j))
+
+These are the normal equations of a regression of ℓ_i on the moments V_b = Σ_j φ_b(i,j) ΔU_j of the noise, whose
+coefficients in the functions φ_b are those of G(i, ·), which is what R_θ needs to go on, where all coordinates are
+one group.
+
+`Regression`: particles and several groups need Γ_i and 𝓡(i, ·) themselves. The path of w is Gaussian too:
 
     E[ℓ_i w_kᵀ] = Γ_i C_w(i,k) + Σ_{j<i} 𝓡(i,j) C_w(j,k) + R*_i C_w(*,k)
 
-These are the normal equations of a regression of ℓ_i on w_i, on the moments W_b = Σ_j φ_b(i,j) w_j of its past, and on
-(w_0, w*): the coefficient of w_i is Γ_i, those of W_b are the coefficients of 𝓡(i, ·) in the functions φ_b. Nothing is
-differentiated: a force may jump. Regressors that are nearly collinear do no harm, since Γ and 𝓡 act only on paths with
-the covariance that they were fitted to. Functions of (w_0, w*, z) may stand among the regressors, since what is left
-of them beside (w_0, w*) is independent of the path: the force at E[w_i | w_0, w*] takes most of the noise away. The
-sample's own forces may not: they lie on the way from w_j to ℓ_i.
+a regression of ℓ_i on w_i, on the moments W_b = Σ_j φ_b(i,j) w_j of its past, and on (w_0, w*): the coefficient of w_i
+is Γ_i, those of W_b are the coefficients of 𝓡(i, ·). Regressors that are nearly collinear do little harm, since Γ and
+𝓡 act mostly on paths with the covariance that they were fitted to; not only, since R_θ begins with a jump.
 
-`Tangents`: the same from derivatives of every sample, which the regression is tested against, and which kernels come
+Functions of (w_0, w*, z) may stand among the regressors of both, since what is left of them beside (w_0, w*) is
+independent of the path: the force at E[w_i | w_0, w*] takes most of the noise away. The sample's own forces may not:
+they lie on the way from w_j to ℓ_i.
+
+`Tangents`: the same from derivatives of every sample, which the regressions are tested against, and which kernels come
 from. Every sample carries (nm)² numbers, and the force must have a derivative.
 """
 
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
 
 from .._types import Array, Scalar, Tree
 from ..problem import Problem, fields
-from .memory import Dense, combine
+from .memory import Dense, Memory, combine
 from .system import Start, Step, System, each, moments
 
 RIDGE = 1e-5
@@ -49,23 +58,35 @@ class Local(NamedTuple):
     """(M,)."""
     expected: Array | None
     """That mean, (M,); None where it is 1."""
+    kicks: "Kicks | None" = None
+    """The noise that has driven w, where the weights keep it."""
 
 
 class Answer(NamedTuple):
     """Γ_i, (m, m), and the coefficients κ of 𝓡(i, ·), (n, m, m), in double precision.
 
-    A regression knows what they do together to the paths that there are, not each of them: where w is smooth in time
-    Γ cannot be told from the latest part of 𝓡. Who wants to see them takes tangents (`references`).
+    Without Γ, κ are those of what the force answers to a kick ΔU_j, G(i, ·). A regression on the path knows what Γ and 𝓡
+    do together to the paths that there are, not each of them: where w is smooth in time Γ cannot be told from the latest
+    part of 𝓡. Who wants to see them takes tangents (`references`).
     """
 
-    gamma: Array
+    gamma: Array | None
     kappa: Array
     equal: Array | None = None
     """R_ℓ(i, i) = −E[∇ℓ ∇ℓ]/δ, (m, m), where slopes are known."""
 
+    @property
+    def apart(self) -> tuple[Array, Array]:
+        """Γ_i and κ, where they are known apart."""
+        assert self.gamma is not None
+        return self.gamma, self.kappa
+
 
 class Response(abc.ABC):
     """How Γ and 𝓡 are found. Every subclass is final and hashable; its state is its own."""
+
+    of_kicks: ClassVar[bool] = False
+    """Whether it reads the noise that drives w, which the weights then keep."""
 
     @abc.abstractmethod
     def init(self, system: System) -> Tree:
@@ -149,14 +170,21 @@ DISTINCT = 1e-4
 """Share of a regressor beside the others, below which it is rounding."""
 
 
-def _beside(x: Array, basis: Array) -> Array:
-    """What x has beside the orthonormal rows of the basis, (m, M); nothing where that is rounding.
+def _known(x: Array, basis: Array) -> Array:
+    """The part of x, (m, M), along the orthonormal rows of the basis: what (w_0, w*), 1 and z tell of it."""
+    return moments(x, basis).astype(x.dtype) @ basis
+
+
+def _anchor(system: System, step: Step, start: Start, here: Local) -> Array:
+    """The force at E[w_i | w_0, w*], (m, M), less its part along the basis; nothing where what is left is rounding.
 
     A force that is the same for all samples, as where all labels are equal, is the row of ones: what rounding makes of
     two equal regressors can be as large as the ridge, and marches ran away from it.
     """
-    rest = x - moments(x, basis).astype(x.dtype) @ basis
-    size, whole = (jnp.sqrt(jnp.mean(part**2, axis=-1, keepdims=True)) for part in (rest, x))
+    r = _known(here.w, start.basis) + here.shift
+    force = of_samples(fields.force, system.problem, step.t, r, start)
+    rest = force - _known(force, start.basis)
+    size, whole = (jnp.sqrt(jnp.mean(part**2, axis=-1, keepdims=True)) for part in (rest, force))
     return jnp.where(size > DISTINCT * whole, rest, 0.0)
 
 
@@ -171,17 +199,63 @@ class Path(NamedTuple):
     """E[W basisᵀ], (n, m, q)."""
 
 
+class Kicks(NamedTuple):
+    """The noise that has driven w, w_i = known + s Σ_j R_θ(i,j) ΔU_j, over the samples."""
+
+    moments: Array
+    """V_b = Σ_j φ_b(i,j) ΔU_j, (n, m, M)."""
+    gram: Array
+    """E[V V], (n, m, n, m), in double precision."""
+
+    def pushed(self, memory: Memory, row: Tree, new: Array) -> "Kicks":
+        """Return V ← E V + u ΔU, and its second moments alike."""
+        mixed, inner = moments(self.moments.reshape(-1, new.shape[-1]), new), moments(new, new)
+        return Kicks(memory.push(row, self.moments, new), _pushed(memory, row, self.gram, mixed, inner))
+
+
+def _pushed(memory: Memory, row: Tree, gram: Array, mixed: Array, inner: Array) -> Array:
+    """E[X X], (n, m, n, m), after X ← E X + u x, from E[X x] (n·m, m) and E[x x]."""
+    n, m = gram.shape[:2]
+    u = memory.new(row, jnp.float64)
+    crossed = memory.shift(row, mixed.reshape(n, m, m))[:, :, None, :] * u[:, None]
+    gram = memory.shift(row, memory.shift(row, gram), 2) + crossed + crossed.transpose(2, 3, 0, 1)
+    return gram + (u[:, None] * u)[:, None, :, None] * inner[None, :, None, :]
+
+
+@final
+@dataclass(frozen=True)
+class KickRegression(Response):
+    """Of the force on the noise that drives w, (w_0, w*), z, 1, and the force at what (w_0, w*) tell of w_i.
+
+    The coefficients are those of s (Γ_i R_θ(i, ·) + Σ_l 𝓡(i,l) R_θ(l, ·)), which is all that one group of coordinates
+    asks for. What they do not know acts on no noise that there is: marches are as stable as their tangents.
+    """
+
+    of_kicks: ClassVar[bool] = True
+
+    def init(self, system: System) -> Tree:
+        """Return nothing: the weights keep the noise."""
+        return ()
+
+    def step(
+        self, system: System, step: Step, start: Start, state: Tree, rho: Array, here: Local
+    ) -> tuple[Answer, Tree]:
+        """Return κ; the noise is orthogonal to the basis, so that force and anchor are taken beside it."""
+        assert here.kicks is not None
+        (n, m, M), basis = here.kicks.moments.shape, start.basis
+        now = jnp.concatenate([_anchor(system, step, start, here), here.driven - _known(here.driven, basis)])
+        inner, mixed = moments(now, now), moments(here.kicks.moments.reshape(n * m, M), now)
+        gram = jnp.block(
+            [[inner[:m, :m], mixed[:, :m].T], [mixed[:, :m], here.kicks.gram.reshape(n * m, n * m)]]
+        )  # fmt: skip
+        found = regress(gram, jnp.concatenate([inner[:m, m:], mixed[:, m:]]))
+        return Answer(None, found[m:].reshape(n, m, m).transpose(0, 2, 1)), state
+
+
 @final
 @dataclass(frozen=True)
 class Regression(Response):
-    """Of the force on w_i, its past, (w_0, w*), z, 1, and the force at what (w_0, w*) tell of w_i.
-
-    slopes: whether the force has a derivative. What E[∇ℓ] w_i leaves of the force is then regressed, without w_i: where
-    paths are smooth in time, as those of gradient flow, w_i is nearly a combination of its past, and a regression alone
-    knows too little of Γ to tell what R_θ does, whose paths begin with a jump.
-    """
-
-    slopes: bool = False
+    """Of the force on w_i, its past, (w_0, w*), z, 1, and the force at what (w_0, w*) tell of w_i."""
 
     def init(self, system: System) -> Path:
         """Return a path without a past: all moments are zero."""
@@ -194,18 +268,13 @@ class Regression(Response):
         self, system: System, step: Step, start: Start, state: Path, rho: Array, here: Local
     ) -> tuple[Answer, Path]:
         """Return Γ_i, κ, and the path with w_i, from products of the samples; those of the past are carried along."""
-        n, m, M = state.moments.shape
-        basis, problem = start.basis, system.problem
-        known = moments(here.w, basis).astype(here.w.dtype) @ basis  # the basis is orthonormal: E[w_i | w_0, w*]
-        anchor = _beside(of_samples(fields.force, problem, step.t, known + here.shift, start), basis)
-        gamma, rest = jnp.zeros((m, m), jnp.float64), here.driven
-        if self.slopes:
-            slope = of_samples(fields.force_r, problem, step.t, here.r, start)
-            gamma = jnp.mean(slope if here.expected is None else here.expected * slope, axis=-1).astype(jnp.float64)
-            rest = rest - gamma.astype(rest.dtype) @ here.w
-        now, past = jnp.concatenate([here.w, anchor, rest]), state.moments.reshape(n * m, M)
+        (n, m, M), basis = state.moments.shape, start.basis
+        now, past = (
+            jnp.concatenate([here.w, _anchor(system, step, start, here), here.driven]),
+            state.moments.reshape(n * m, M),
+        )
         inner, beside, mixed = (moments(a, b) for a, b in ((now, now), (now, basis), (past, now)))
-        own, target = slice(m * self.slopes, 2 * m), slice(2 * m, None)
+        own, target = slice(2 * m), slice(2 * m, None)
         earlier, fixed = state.known.reshape(n * m, -1), moments(basis, basis)
         gram = jnp.block(
             [
@@ -216,20 +285,10 @@ class Regression(Response):
         )
         found = regress(gram, jnp.concatenate([inner[own, target], beside[target].T, mixed[:, target]]))
         kappa = found[-n * m :].reshape(n, m, m).transpose(0, 2, 1)
-        gamma = gamma if self.slopes else found[:m].T
-        return Answer(gamma, kappa), self._pushed(system, step, state, here.w, inner, beside, mixed)
-
-    def _pushed(
-        self, system: System, step: Step, state: Path, w: Array, inner: Array, beside: Array, mixed: Array
-    ) -> Path:
-        """W ← E W + u w, and its second moments alike, from those of w_i with W, with itself and with the basis."""
-        memory, row, (n, m, _) = system.memory, step.memory, state.moments.shape
-        u = memory.new(row, jnp.float64)
-        crossed = memory.shift(row, mixed[:, :m].reshape(n, m, m))[:, :, None, :] * u[:, None]
-        gram = memory.shift(row, memory.shift(row, state.gram), 2) + crossed + crossed.transpose(2, 3, 0, 1)
-        gram = gram + (u[:, None] * u)[:, None, :, None] * inner[:m, :m][None, :, None, :]
-        known = memory.shift(row, state.known) + u[:, None, None] * beside[:m]
-        return Path(memory.push(row, state.moments, w), gram, known)
+        gram = _pushed(system.memory, step.memory, state.gram, mixed[:, :m], inner[:m, :m])
+        known = system.memory.shift(step.memory, state.known)
+        known = known + system.memory.new(step.memory, jnp.float64)[:, None, None] * beside[:m]
+        return Answer(found[:m].T, kappa), Path(system.memory.push(step.memory, state.moments, here.w), gram, known)
 
 
 def along(matrices: Array, x: Array) -> Array:

@@ -20,6 +20,7 @@ from .._types import Array, Tree
 from ..problem.mixture import Push
 from . import noise
 from .memory import combine
+from .response import Answer, Kicks
 from .system import Start, Step, System, moments
 
 NEGLIGIBLE = 1e-8
@@ -43,15 +44,15 @@ class View(NamedTuple):
     """C_θ^q(i, i), (g, m, m) (`eq:C_theta`)."""
     along: Array
     """a^q = E[θ startᵀ], (g, m, m+k)."""
+    kicks: Kicks | None = None
+    """The noise that drives w, where the response is found from it."""
 
 
 class Averages(NamedTuple):
     """What the weights need from step i."""
 
-    gamma: Array
-    """Γ_i, (m, m)."""
-    response: Array
-    """κ: coefficients of 𝓡(i, ·), (n, m, m)."""
+    answer: Answer
+    """What the force answers to the past: Γ_i and κ, or κ alone for both."""
     with_basis: Array
     """E[ℓ_i · coordinates of (w_0, w*)], (m, m+k)."""
     force: Array
@@ -92,8 +93,11 @@ def _fresh(system: System, start: Start, along: Array, rest: Array) -> Array:
 
 def _with_known(system: System, start: Start, known: Array, mixed: Array) -> Array:
     """What is known of w, (m, m+k) of the coordinates of (w_0, w*), and noise that is orthogonal to it."""
-    rows = start.basis[: system.problem.width + system.problem.k]
-    return known.astype(system.dtype) @ rows + noise.off(start.basis, mixed)
+    return _known_part(system, start, known) + noise.off(start.basis, mixed)
+
+
+def _known_part(system: System, start: Start, known: Array) -> Array:
+    return known.astype(system.dtype) @ start.basis[: system.problem.width + system.problem.k]
 
 
 def _split(system: System, along: Array) -> tuple[Array, Array | None]:
@@ -129,16 +133,23 @@ def _teacher(system: System, start: Start) -> Array:
 def _respond(
     system: System, step: Step, state: "LinearState", averages: Averages, before: Array, after: Array
 ) -> "LinearState":
-    """R_θ(i+1, ·) = after (before R_θ(i, ·) − γ s [Γ R_θ(i, ·) + Σ_l 𝓡(i,l) R_θ(l, ·)]), R_θ(i+1, i) = after."""
+    """R_θ(i+1, ·) = after (before R_θ(i, ·) − γ s [Γ R_θ(i, ·) + Σ_l 𝓡(i,l) R_θ(l, ·)]), R_θ(i+1, i) = after.
+
+    The bracket of one group, times s, is what the force answers to the noise that drives w.
+    """
     memory, variance = system.memory, system.groups.variance[:, None, None, None]
-    remembered = jnp.einsum("loc,glcnb->gnob", averages.response, state.N)
-    pulled = variance * (jnp.einsum("oa,gnab->gnob", averages.gamma, state.Y) + remembered)
+    gamma, kappa = averages.answer.gamma, averages.answer.kappa
+    if gamma is None:
+        pulled, N = memory.moments(step.memory, kappa)[None], None
+    else:
+        remembered = jnp.einsum("loc,glcnb->gnob", kappa, state.N)
+        pulled = variance * (jnp.einsum("oa,gnab->gnob", gamma, state.Y) + remembered)
+        shifted = memory.shift(step.memory, state.Y, 1).transpose(0, 2, 1, 3)
+        N = jax.vmap(lambda N, new: memory.push(step.memory, memory.shift(step.memory, N, 2), new))(state.N, shifted)
     moved = jnp.einsum("goa,gnab->gnob", before, state.Y) - step.dt * pulled
     moved = jnp.einsum("goa,gnab->gnob", after, moved)
     u = memory.new(step.memory, jnp.float64)
     Y = memory.shift(step.memory, moved, 1) + u[None, :, None, None] * after[:, None]
-    shifted = memory.shift(step.memory, state.Y, 1).transpose(0, 2, 1, 3)
-    N = jax.vmap(lambda N, new: memory.push(step.memory, memory.shift(step.memory, N, 2), new))(state.N, shifted)
     return state._replace(Y=Y, N=N)
 
 
@@ -147,12 +158,14 @@ class LinearState(NamedTuple):
 
     Y: Array
     """Moments of R_θ^q(i, ·), (g, n, m, m)."""
-    N: Array
-    """Moments of R_θ^q(l, j) in both arguments, (g, n, m, n, m)."""
+    N: Array | None
+    """Moments of R_θ^q(l, j) in both arguments, (g, n, m, n, m); None where the response is found from the noise."""
     along: Array
     """a^q, (g, m, m+k)."""
     past: Array | None = None
     """Moments of a^q_j, (g, n, m, m+k), of more groups than one."""
+    kicks: Kicks | None = None
+    """The noise that has driven w, where the response is found from it."""
 
 
 @final
@@ -162,12 +175,14 @@ class Linear(WeightSide):
 
     def init(self, system: System, start: Start) -> LinearState:
         """Return a response without a past, and the weights along their start, θ_0 = θ⁰."""
-        (g, m, k, _), n = system.shape, system.memory.size
+        (g, m, k, M), n, of_kicks = system.shape, system.memory.size, system.response.of_kicks
+        none = Kicks(jnp.zeros((n, m, M), system.dtype), jnp.zeros((n, m, n, m), jnp.float64))
         return LinearState(
             Y=jnp.zeros((g, n, m, m), jnp.float64),
-            N=jnp.zeros((g, n, m, n, m), jnp.float64),
+            N=None if of_kicks else jnp.zeros((g, n, m, n, m), jnp.float64),
             along=system.groups.root[:, :m],
             past=jnp.zeros((g, n, m, m + k), jnp.float64) if g > 1 else None,
+            kicks=none if of_kicks else None,
         )
 
     def view(self, system: System, step: Step, start: Start, state: LinearState, forces: Array) -> View:
@@ -182,9 +197,14 @@ class Linear(WeightSide):
             return View(together, rho, rest, w, combine(together.astype(dtype), forces), norm, state.along)
         norm = moments(past, past)
         norm = size[:, None, None] * norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
-        w = _fresh(system, start, state.along, rest)
+        together = _together(system, rho)
+        if state.kicks is None:
+            w = _fresh(system, start, state.along, rest)
+        else:  # the same noise, mixed as it came
+            w = _known_part(system, start, _split(system, state.along)[0])
+            w = w + combine(together.astype(dtype), state.kicks.moments)
         f = jnp.einsum("g,gas->as", (groups.share * groups.variance).astype(dtype), past)
-        return View(_together(system, rho), rho, rest, w, f, norm, state.along)
+        return View(together, rho, rest, w, f, norm, state.along, state.kicks)
 
     def _of_groups(
         self, system: System, start: Start, state: LinearState, forces: Array, rho: Array
@@ -219,8 +239,9 @@ class Linear(WeightSide):
         left, pull, past = averages.with_basis, 0.0, None
         if g > 1:
             assert state.past is not None
-            remembered = jax.vmap(combine, in_axes=(None, 0))(averages.response, state.past)
-            own = jnp.einsum("oa,gab->gob", averages.gamma, state.along) + remembered
+            gamma, kappa = averages.answer.apart
+            remembered = jax.vmap(combine, in_axes=(None, 0))(kappa, state.past)
+            own = jnp.einsum("oa,gab->gob", gamma, state.along) + remembered
             left, pull = left - _known(system, own), groups.variance[:, None, None] * own
             past = jax.vmap(lambda old, new: system.memory.push(step.memory, old, new))(state.past, state.along)
         scale = jnp.sqrt(groups.variance / groups.share)[:, None, None]
@@ -229,7 +250,14 @@ class Linear(WeightSide):
             pull = pull + jnp.einsum("ok,gkb->gob", means, groups.root[:, system.problem.width :])
         along = jnp.einsum("oa,gab->gob", after, jnp.einsum("oa,gab->gob", before, state.along) - dt * pull)
         steps = (jnp.broadcast_to(part, (g, *part.shape)) for part in (before, after))
-        return _respond(system, step, state, averages, *steps)._replace(along=along, past=past)
+        kicks = state.kicks and self._kicked(system, step, start, state.kicks, averages.force)
+        return _respond(system, step, state, averages, *steps)._replace(along=along, past=past, kicks=kicks)
+
+    def _kicked(self, system: System, step: Step, start: Start, past: Kicks, force: Array) -> Kicks:
+        """The noise with its newest part, Q F_i/√δ off what is known, and its second moments: V ← E V + u ΔU."""
+        delta = jnp.asarray(system.problem.sample_ratio, system.dtype)
+        new = noise.off(start.basis, noise.mix_together(start.signs[0], force[None])) / jnp.sqrt(delta)
+        return past.pushed(system.memory, step.memory, new)
 
     def draw(self, system: System, start: Start, state: LinearState, view: View) -> tuple[Array, Array]:
         """Return a·start + √(s/δ) Q f and θ*, with starts drawn from their law."""
@@ -309,7 +337,7 @@ class Particles(WeightSide):
     ) -> ParticleState:
         """Return every particle after the recursion, and the response at the mean slope."""
         memory, groups, dtype, dt = system.memory, system.groups, system.dtype, step.dt.astype(system.dtype)
-        kappa, gamma = averages.response.astype(dtype), averages.gamma.astype(dtype)
+        gamma, kappa = (part.astype(dtype) for part in averages.answer.apart)
         remembered = jax.vmap(combine, in_axes=(None, 0))(kappa, state.past)
         pull = jnp.einsum("oa,gas->gos", gamma, state.theta) + remembered
         pull = pull + self._start_pull(system, start, averages, view, remembered)
@@ -335,7 +363,7 @@ class Particles(WeightSide):
         """
         groups = system.groups
         before = moments(remembered, start.coordinates)
-        left = averages.with_basis - averages.gamma @ _known(system, view.along) - _known(system, before)
+        left = averages.with_basis - averages.answer.apart[0] @ _known(system, view.along) - _known(system, before)
         size = jnp.sqrt(groups.share * groups.variance)[:, None, None]
         pull = jnp.einsum("ab,gbc->gac", left, groups.across) / jnp.where(size > 0, size, 1.0)
         return jnp.einsum("gab,gbs->gas", pull.astype(system.dtype), start.coordinates)

@@ -99,7 +99,6 @@ def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: 
     variables: dict[str, Variable] = {}
     errors: dict[str, Split] = {}
     absent = (*metrics.INTERNAL, *("overlap", "overlap_by_group") * (not problem.k))
-    absent += ("Gamma",) * (not found.system.kernels)
     for name in ordered(n for n in limits if n not in absent and n.isidentifier()):
         copies = limits[name].best if extrapolate else limits[name].plain
         curve = Curve(name, found, limits[name], extrapolate, time, early, copies, *over_replicas(copies))
