@@ -65,9 +65,9 @@ class Local(NamedTuple):
 class Answer(NamedTuple):
     """Γ_i, (m, m), and the coefficients κ of 𝓡(i, ·), (n, m, m), in double precision.
 
-    Without Γ, κ are those of what the force answers to a kick ΔU_j, G(i, ·). A regression on the path knows what Γ and 𝓡
-    do together to the paths that there are, not each of them: where w is smooth in time Γ cannot be told from the latest
-    part of 𝓡. Who wants to see them takes tangents (`references`).
+    Without Γ, κ are those of what the force answers to a kick ΔU_j, G(i, ·). A regression on the path knows what Γ and
+    𝓡 do together to the paths that there are, not each of them: where w is smooth in time Γ cannot be told from the
+    latest part of 𝓡. Who wants to see them takes tangents (`references`).
     """
 
     gamma: Array | None
