@@ -13,7 +13,7 @@ from sgdlimit.algorithms import SGD
 from sgdlimit.control.checks import look
 from sgdlimit.dmft import planning
 from sgdlimit.dmft.noise import STRIDES
-from sgdlimit.measure.pace import knots_of, moving_of
+from sgdlimit.measure.pace import knots_of, moving_of, speed_of
 from sgdlimit.problem import fields
 from sgdlimit.problem.schedules import course
 
@@ -65,6 +65,35 @@ def test_jumps_of_a_schedule_keep_their_time(name):
 )  # fmt: skip
 def test_jumps_and_bursts_of_a_batch_keep_their_time(share):
     assert_exact(square(), sl.SGF(0.2, share), {"t_max": 1.6})
+
+
+LASTING = schedule(0.2, end=1.5137, width=0.2, peak=5.0)
+
+
+@pytest.mark.parametrize("more", [{}, {"data": sl.Spectrum([3.0, 0.5], [0.2, 0.8])}], ids=["iid", "groups"])
+def test_few_functions_follow_what_weights_forget_in_a_burst(more):
+    """Many steps at twenty-five times the usual rate: eight exponentials of time itself are 1.3e-2 to 8e-2 off."""
+    problem, words = square(schedule=LASTING, **more), {"samples": 32768, "functions": 8, "tol": 0.3, "seed": 1}
+    found = sl.solve(problem, sl.SGF(0.2), times=[1.0, 1.4, 1.8, 2.5], **words)
+    exact = sl.least_squares(problem, sl.SGF(0.2), times=found.time)
+    for name in CURVES:
+        value, error = found.curve(name)
+        assert_within(value - exact[name], error + 1e-6, trials=16)
+        assert np.max(found[f"{name}_projection_error"]) < 2e-3 * np.max(np.abs(exact[name])), name
+
+
+def test_the_clock_of_the_memory():
+    """That of a schedule is its integral; half of that of a field is its own, in units of its median."""
+    at = np.linspace(0.0, 2.0, 201)
+    assert speed_of(square(), at) is None
+    of_fields = sl.Problem(sample_ratio=2.0, **WORDS, **as_fields(schedule(0.2, 4.0, start=1.2)))
+    for problem, expected in [
+        (square(schedule=schedule(0.2, 4.0, start=1.0)), np.where(at < 1.0, 0.2, 4.2)),
+        (of_fields, np.where(at < 1.2, 1.0, (1 + 2 * 21.0) / 3)),
+    ]:
+        speed = speed_of(problem, at)
+        assert speed is not None
+        np.testing.assert_allclose(speed(at), expected)
 
 
 def test_restarts_of_a_cosine_are_found():

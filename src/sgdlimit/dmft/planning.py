@@ -1,6 +1,7 @@
 """Which steps a march takes, which coarser grids go with it, which functions remember, how many replicas at a time."""
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from .._types import Host, Tree
 from ..algorithms import Algorithm
 from ..errors import reject
 from ..exact.spectrum import marchenko_pastur
+from ..measure.pace import speed_of
 from ..problem import Problem
 from ..problem.schedules import Course, just_after
 from . import memory
@@ -46,6 +48,9 @@ COMMON = 0.1
 """Steps shorter than all but this share of them, at the start or between recorded times, ask for no function."""
 PERIODS = 0.5
 """Oscillations over the march from which on exponentials alone do not follow them."""
+
+
+Speed = Callable[[Host], Host] | None
 
 
 class Steps(NamedTuple):
@@ -193,20 +198,25 @@ class Level(NamedTuple):
     """K+1 steps, stacked."""
 
 
-def level(times: Host, stride: int, kept: Memory, dtype: str, discrete: bool = False) -> Level:
+def level(times: Host, stride: int, kept: Memory, dtype: str, discrete: bool = False, speed: Speed = None) -> Level:
     """Return the march on every `stride`-th time; schedules are looked at there if time is `discrete`, else a hair
-    later."""
+    later. `speed`: of the clock by which the functions of the past run."""
     beyond = times[-1] + (times[-1] - times[-1 - stride]) / stride * np.arange(1, stride + 1)
     fine = np.concatenate([times, beyond])
     own = fine[::stride]
     count = len(own) - 1
     index = np.arange(count)
     inner = index[:, None] * stride + np.minimum(np.arange(STRIDES), stride - 1)
-    rows = kept.rows(own, dtype)
     seen = own[:-1] if discrete else just_after(own[:-1], np.diff(own))
+    rows = kept.rows(own if speed is None else _clock(own, seen, speed), dtype)
     whole = np.full(count, stride)
     numbers: Tree = (index, seen, np.diff(own), whole, index * stride, fine[inner], np.diff(fine)[inner])
     return Level(stride, own[:-1], Step(*numbers, memory=rows))  # of numpy, until jax traces them
+
+
+def _clock(times: Host, seen: Host, speed: Callable[[Host], Host]) -> Host:
+    """∫ speed up to every time, as explicit steps see it: each at its beginning."""
+    return np.concatenate([[0.0], np.cumsum(speed(seen) * np.diff(times))])
 
 
 def functions(problem: Problem, algorithm: Algorithm, times: Host, slopes: tuple[Host, Host]) -> Moments:
@@ -214,24 +224,28 @@ def functions(problem: Problem, algorithm: Algorithm, times: Host, slopes: tuple
 
     An algorithm in discrete time also makes kernels that change sign from step to step, and one whose increments know
     each other, such as draws without replacement, kernels that change within an epoch of few steps; a field that is no
-    gradient makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data.
+    gradient makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data. Rates are those of
+    the clock by which weights forget (`speed_of`).
     """
-    gaps = np.diff(times)
+    gaps, speed = np.diff(times), speed_of(problem, times)
     later = gaps if algorithm.discrete else gaps[FIRST * STRIDES :]
-    step = float(np.quantile(later, COMMON) if len(later) else np.max(gaps))
+    step, length = float(np.quantile(later, COMMON) if len(later) else np.max(gaps)), float(times[-1])
+    if speed is not None:
+        seen = just_after(times[:-1], gaps)
+        step, length = step * (float(np.max(speed(seen))) or 1.0), float(_clock(times, seen, speed)[-1])
     if algorithm.discrete or not algorithm.independent:
-        return Moments(memory.ladder(times[-1], step, fastest=2.0), memory.ALTERNATING)
+        return Moments(memory.ladder(length, step, fastest=2.0), memory.ALTERNATING)
     gamma, stiff = slopes
     spectrum = np.outer(problem.data.table().variance, marchenko_pastur(float(problem.sample_ratio), 1.0).nodes).ravel()
     values = np.linalg.eigvals(spectrum[:, None, None] * gamma + stiff)
     fastest = float(np.max(np.abs(values.imag)))
     pairs: tuple[tuple[float, float], ...] = ()
-    if fastest * times[-1] > 2 * math.pi * PERIODS:
-        count = min(memory.MOST_PAIRS, 2 + math.ceil(fastest * times[-1] / (2 * math.pi)))
+    if fastest * length > 2 * math.pi * PERIODS:
+        count = min(memory.MOST_PAIRS, 2 + math.ceil(fastest * length / (2 * math.pi)))
         damping = float(np.median(values.real[np.abs(values.imag) > 1e-9 * fastest]))
         omegas = fastest * (np.arange(count) + 0.5) / count
-        pairs = tuple((max(damping, 0.25 / times[-1]), float(omega)) for omega in omegas)
-    return Moments(memory.ladder(times[-1], step), (), pairs, max(float(np.mean(np.diag(stiff))), 0.0))
+        pairs = tuple((max(damping, 0.25 / length), float(omega)) for omega in omegas)
+    return Moments(memory.ladder(length, step), (), pairs, max(float(np.mean(np.diag(stiff))), 0.0))
 
 
 def strides(algorithm: Algorithm, step: float, limit: float) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from .._types import Host
 from ..exact.stability import BOUND
+from ..measure.pace import speed_of
 from . import noise, planning
 from .memory import Memory
 from .planning import Level
@@ -52,8 +53,9 @@ class Work:
     @property
     def level(self) -> Level:
         """The grid that is marched, with all that its steps need to know."""
-        functions = self.functions or self.system.memory
-        return planning.level(self.times, self.stride, functions, self.system.dtype, self.system.algorithm.discrete)
+        system, functions = self.system, self.functions or self.system.memory
+        speed = speed_of(system.problem, self.times)
+        return planning.level(self.times, self.stride, functions, system.dtype, system.algorithm.discrete, speed)
 
     @property
     def steps(self) -> int:

@@ -91,6 +91,28 @@ def _along(name: str, schedule: ScheduleLike, t: np.ndarray) -> np.ndarray:
     return np.ravel([factors(name, schedule, piece) for piece in pieces])[: t.size].reshape(t.shape)
 
 
+def speed_of(problem: Problem, times: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
+    """How fast the clock goes by which weights forget, as a function of arrays of times; None where it is time itself.
+
+    A schedule s multiplies all forces: what is left of a kick is a function of ∫|s|. Of a field that takes the time
+    itself, half of the clock is its size over the median at these times.
+    """
+    moving = moving_of(problem)
+    schedule = [item for item in moving if item[0] == "schedule"]
+    fields_of = {name: [item for item in moving if item[0] == name] for name in ("loss", "penalty")}
+
+    def size(items: list[tuple[str, ScheduleLike]], t: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.mean([_along(*item, t) ** 2 for item in items], axis=0))
+
+    usual = {name: float(np.median(size(items, times))) for name, items in fields_of.items() if items}
+
+    def speed(t: np.ndarray) -> np.ndarray:
+        parts = [size(fields_of[name], t) / of for name, of in usual.items() if of > 0]
+        return (size(schedule, t) if schedule else 1.0) * np.mean([np.ones_like(t), *parts], axis=0)
+
+    return speed if moving else None
+
+
 class Pace(NamedTuple):
     """What changes in time for least squares: s(t) and τ(t)/τ as functions of arrays of times, times at which either
     changes, ∫|s|, which is the largest time of the flow, and whether neither changes."""
@@ -125,7 +147,7 @@ Field = Callable[[jax.Array], jax.Array]  # of points (samples, m), with the sam
 
 class Curvature(NamedTuple):
     """The largest curvature of the training loss and the largest slope of h, from the start and over all times; E∇ℓ and
-    E∇h at t = 0, (m, m)."""
+    E∇h, (m, m), at t = 0, or where the schedule is fastest over its factor there."""
 
     data: float
     penalty: float
@@ -222,10 +244,13 @@ def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top: float | None = None) -> Curvature:
     """Curvatures of samples at the start, where the schedule is fastest too; `top`: largest eigenvalue of own data."""
-    times = np.linspace(0.0, t_max, TIMES)
+    times, at, factor = np.linspace(0.0, t_max, TIMES), 0, 1.0
     for item in moving_of(problem):
         t, s, _ = course(*item, t_max)
-        times = np.append(times, t[np.argmax(np.abs(s))])
+        fastest = np.argmax(np.abs(s))
+        times = np.append(times, t[fastest])
+        if item[0] == "schedule":
+            at, factor = len(times) - 1, abs(float(s[fastest])) or 1.0
     with jax.enable_x64(True):
         both = [np.asarray(part) for part in _slopes(problem, w, z, times)]
     pulls = [_largest(part) for part in both]
@@ -235,7 +260,7 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
         data += max(spike(problem, here, z) for here in every)
     else:
         data = top * float(np.max(pulls[0]))
-    return Curvature(data, float(np.max(pulls[1])), (both[0][0].mean(axis=-1), both[1][0].mean(axis=-1)))
+    return Curvature(data, float(np.max(pulls[1])), tuple(part[at].mean(axis=-1) / factor for part in both))
 
 
 def _largest(slopes: np.ndarray) -> np.ndarray:
