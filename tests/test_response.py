@@ -8,6 +8,7 @@ from agreement import assert_paired, assert_within
 from problems import logistic, square
 
 import sgdlimit as sl
+from sgdlimit.control import question
 from sgdlimit.dmft import planning
 from sgdlimit.dmft.march import assemble
 from sgdlimit.dmft.memory import Moments
@@ -246,8 +247,9 @@ def test_what_a_force_that_jumps_answers_to_kicks_is_its_mean_slope(name):
 
 
 @pytest.mark.filterwarnings("ignore::sgdlimit.UnreliableWarning")
-def test_flow_without_a_penalty_does_not_run_away():
+def test_flow_without_a_penalty_does_not_run_away(monkeypatch):
     """Least squares, δ = 1, λ = 0, to t = 1000 in single precision, where a regression on the path of w ends at 600."""
+    monkeypatch.setattr(question, "LONG", np.inf)
     problem = sl.Problem(loss=sl.Square(), sample_ratio=1.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.5))
     words = {"times": np.array([1.0, 10.0, 100.0, 300.0, 600.0, 1000.0]), "dt": 0.1}
     found = sl.solve(problem, sl.GradientFlow(), samples=8192, replicas=8, **words)
