@@ -26,7 +26,7 @@ def flipping(r_star, z):
     return jnp.where(r_star >= 0, 1.0, -1.0) * jnp.where(z < 0, -1.0, 1.0)
 
 
-LABELS = sl.Labels(flipping, binary=True, smooth=False)
+LABELS = sl.Labels(flipping, binary=True)
 
 
 def classification(flipped):

@@ -46,7 +46,7 @@ def teacher_says(r_star, z):
 
 PROBLEM = sl.Problem(
     loss=sl.Loss(cross_entropy, predict=largest, error=mistake),
-    labels=sl.Labels(teacher_says, smooth=False),
+    labels=sl.Labels(teacher_says),
     penalty=sl.Ridge(RIDGE),
     sample_ratio=RATIO,
     teacher=sl.Normal(1.0),

@@ -190,7 +190,7 @@ PLANTED: Room = {
     "logit": call("Logit", slope=between(0.1, 5.0)),
     "network": call("TwoLayerLabels", activation=erf),
     "own": call("Labels", fn=quadratic_labels),
-    "own signs": call("Labels", fn=signs, binary=True, smooth=False),
+    "own signs": call("Labels", fn=signs, binary=True),
     "noise beside a teacher": call("Noise"),
 }
 UNPLANTED: Room = {

@@ -371,7 +371,6 @@ BROKEN = {
     "penalty, smooth": ("penalty", lambda: broken(sl.L1(0.4), smooth=True), "smooth says"),
     "penalty, prox": ("penalty", lambda: broken(sl.L1(0.4), prox=lambda s, theta, step: theta), "prox"),
     "labels, binary": ("labels", lambda: broken(sl.Linear(), binary=True), "binary says"),
-    "labels, smooth": ("labels", lambda: broken(sl.Sign(), smooth=True), "smooth says"),
     "labels, noise": ("labels", lambda: broken(sl.Linear(), noise=lambda s, law: 1.0), "law of entries"),
     "law, shape": ("law", lambda: broken(NORMAL, sample=lambda s, key, shape: jnp.ones(3)), "of that shape"),
     "law, mean": ("law", lambda: broken(NORMAL, sample=lambda s, key, shape: NORMAL.sample(key, shape) + 0.03), "mean"),

@@ -374,7 +374,7 @@ def test_what_does_not_fit_is_refused(change, more, monkeypatch):
 @pytest.mark.parametrize("overlap", [0.0, 0.6, 1.1])
 def test_a_zero_one_error_needs_no_counting(overlap):
     """Labels of the user's own: P(wrong sign) from few points is the arccos of the overlap, far below 1/√points."""
-    labels = sl.Labels(lambda r_star, z: jnp.where(r_star + z >= 0, 1.0, -1.0), binary=True, smooth=False)
+    labels = sl.Labels(lambda r_star, z: jnp.where(r_star + z >= 0, 1.0, -1.0), binary=True)
     problem = sl.Problem(
         loss=sl.Logistic(), labels=labels, sample_ratio=2.0, teacher=sl.Normal(1.0), noise=sl.Normal(0.3)
     )

@@ -87,7 +87,7 @@ UNSEEN = {
     "a law of the user's": dict(noise=sl.Law(sparse, mean=0.0, second_moment=10.0)),
     "sparse noise behind a distant start": dict(noise=sl.SparseNormal(RARE, 1000.0), init=sl.Normal(50.0)),
     "labels of rare z": dict(noise=sl.Normal(1.0), labels=sl.Labels(lambda s, z: s + 1000.0 * (z > EDGE))),
-    "labels of rare r*": dict(labels=sl.Labels(lambda s, z: s + 1000.0 * (s > EDGE), smooth=False)),
+    "labels of rare r*": dict(labels=sl.Labels(lambda s, z: s + 1000.0 * (s > EDGE))),
     "a rare class": dict(
         teacher=None,
         labels=sl.ByClass([1.0, 1000.0, -1.0]),

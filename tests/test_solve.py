@@ -114,10 +114,10 @@ def test_fixed_point_says_when_it_has_not_converged():
 
 JUMPING = {
     "where": (
-        sl.Labels(lambda s, z: jnp.where(s > 0.3, 1.0, -0.5) + z, smooth=False),
+        sl.Labels(lambda s, z: jnp.where(s > 0.3, 1.0, -0.5) + z),
         lambda s: np.where(s > 0.3, 1, -0.5),
     ),
-    "round": (sl.Labels(lambda s, z: jnp.round(1.5 * s) + z, smooth=False), lambda s: np.round(1.5 * s)),
+    "round": (sl.Labels(lambda s, z: jnp.round(1.5 * s) + z), lambda s: np.round(1.5 * s)),
     "sign network": (sl.TwoLayerLabels(jnp.sign), np.sign),
 }
 
@@ -168,7 +168,7 @@ def pair_loss(r, y):
 
 def test_two_decoupled_units_are_two_problems():
     """Unit 2 sees the opposite label: both have the same norm, opposite overlaps."""
-    labels = sl.Labels(lambda r_star, z: jnp.where(r_star + z >= 0, 1.0, -1.0), binary=True, smooth=False)
+    labels = sl.Labels(lambda r_star, z: jnp.where(r_star + z >= 0, 1.0, -1.0), binary=True)
     both = sl.Problem(
         loss=sl.Loss(pair_loss), labels=labels, penalty=sl.Ridge(0.01), sample_ratio=2.0, teacher=sl.Normal(1.0),
         noise=sl.Normal(0.1), width=2, teacher_width=1,

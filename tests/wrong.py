@@ -129,7 +129,6 @@ WRONG: dict[tuple[str, str], tuple[Any, ...]] = {
     ("Logit", "slope"): positive,
     ("Labels", "fn"): (*NO_FUNCTION, *USELESS, not_a_number),
     ("Labels", "binary"): NO_FLAG,
-    ("Labels", "smooth"): NO_FLAG,
     ("Labels", "parameters"): NO_PARAMETERS,
     ("Noise", "binary"): NO_FLAG,
     ("Ridge", "strength"): nonnegative,

@@ -27,12 +27,10 @@ class LabelRule(abc.ABC):
     noise: the law of z that the rule needs, given the law that the user chose; that one by default.
     binary: whether labels are ±1, so that the error is zero-one; False by default.
     planted: whether there must be a teacher; True by default.
-    smooth: whether f is continuous in r*; True by default.
     """
 
     binary: Any = False
     planted: Any = True
-    smooth: Any = True
 
     @abc.abstractmethod
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
@@ -57,7 +55,6 @@ class Sign(LabelRule):
     """y = sign(r* + z)."""
 
     binary = True
-    smooth = False
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """±1; a zero counts as +1, so that a label is always ±1."""
@@ -73,7 +70,6 @@ class Logit(LabelRule):
 
     slope: float = leaf(default=1.0, above=0, why=POSITIVE)
     binary = True
-    smooth = False
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The sign of the teacher's log-odds plus the logistic variable in z."""
@@ -145,13 +141,12 @@ class TwoLayerLabels(LabelRule):
 class Labels(LabelRule):
     """The user's rule: `fn(r_star, z) -> y` in jax.numpy. `r_star` is None when there is no teacher.
 
-    Say `binary=True` for labels ±1 (zero–one error), `smooth=False` if fn jumps in `r_star`.
+    Say `binary=True` for labels ±1 (zero–one error); fn may jump.
     `parameters` are numbers that `fn` takes by name, `fn(r_star, z, a=…)`; another value does not compile it again.
     """
 
     fn: Callable[..., Any] = function("fn(r_star, z) -> y in jax.numpy")
     binary: bool = static(flag, default=False)
-    smooth: bool = static(flag, default=True)
     parameters: Mapping[str, Any] = named(2)
     planted = False  # fn decides: it is traced with r_star=None when there is no teacher
 
