@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import grid, plot, references, testing
-    from .algorithms import SGD, SGF, Algorithm, GradientFlow, PersistentSGD, ProportionalSGD, ShuffledSGD, Weighted
+    from .algorithms import *
     from .comparison import Report, compare
     from .errors import DivergenceWarning, InputError, Interrupted, SweepWarning, ToleranceWarning, UnreliableWarning
     from .exact import least_squares, least_squares_on_data, online
@@ -28,16 +28,18 @@ if TYPE_CHECKING:
     from .sweep import Sweep, best_time, critical_line, sweep
 
 __all__ = [
-    "L1", "SGD", "SGF", "Absolute", "Algorithm", "ByClass", "Constant", "CosineDecay", "DataLaw", "DivergenceWarning",
-    "EntryLaw", "Exponential", "Fitted", "GradientFlow", "Hinge", "Huber", "Iid", "InputError", "Interrupted",
-    "LabelRule", "Labels", "Law", "Linear", "Logistic", "Logit", "Loss", "LossLike", "Mixture", "NoPenalty", "Noise",
-    "Normal", "Penalty", "PenaltyLike", "PersistentSGD", "Point", "PowerDecay", "PowerLaw", "Problem",
-    "ProportionalSGD", "Quantile", "Quartic", "Rademacher", "RandomFeatures", "Report", "Ridge", "Runs", "Schedule",
-    "ShuffledSGD", "Sign", "SmoothHinge", "SmoothL1", "Solution", "SparseEntries", "SparseNormal", "Spectrum", "Square",
-    "Sweep", "SweepWarning", "ToleranceWarning", "TwoLayer", "TwoLayerLabels", "Uniform", "UnreliableWarning",
-    "VectorField", "Weighted", "__version__", "best_time", "compare", "critical_line", "grid",
-    "least_squares", "least_squares_on_data", "load", "model_of_data", "online", "plan", "plot",
-    "references", "simulate", "simulate_on_data", "solve", "solve_on_data", "sweep", "testing",
+    "EMA", "L1", "SGD", "SGF", "Absolute", "AdaGradNorm", "Adam", "AdamW", "Algorithm", "ByClass", "Clip", "Constant",
+    "CosineDecay", "DataLaw", "DivergenceWarning", "DoG", "EntryLaw", "Exponential", "Fitted", "GradientFlow",
+    "HeavyBall", "Hinge", "Huber", "Iid", "InputError", "Interrupted", "IterateAverage", "LabelRule", "Labels", "Law",
+    "Linear", "Logistic", "Logit", "Loss", "LossLike", "Mixture", "Momentum", "Nesterov", "NoPenalty", "Noise",
+    "Normal", "Normalised", "Penalty", "PenaltyLike", "PersistentSGD", "Point", "Polyak", "PowerDecay", "PowerLaw",
+    "Problem", "ProportionalSGD", "Quantile", "Quartic", "RMSprop", "Rademacher", "RandomFeatures", "Rate", "RateRule",
+    "Report", "Ridge", "RunningMean", "Runs", "Schedule", "ShuffledSGD", "Sign", "SmoothHinge", "SmoothL1", "Solution",
+    "SparseEntries", "SparseNormal", "Spectrum", "Square", "Step", "StochasticPolyak", "Sweep", "SweepWarning",
+    "ToleranceWarning", "Trained", "TwoLayer", "TwoLayerLabels", "Uniform", "UnreliableWarning", "VectorField",
+    "Weighted", "__version__", "best_time", "compare", "critical_line", "grid", "least_squares",
+    "least_squares_on_data", "load", "model_of_data", "online", "plan", "plot", "references", "simulate",
+    "simulate_on_data", "solve", "solve_on_data", "sweep", "testing",
 ]  # fmt: skip
 
 _ROOMS = (

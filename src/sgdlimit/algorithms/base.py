@@ -19,6 +19,7 @@ from ..problem import Constant, Problem, fields
 from ..problem.problem import check_schedule
 from ..problem.rows import Rows
 from ..problem.schedules import ScheduleLike, values_at
+from .step import PLAIN, Step
 
 
 class Batch(NamedTuple):
@@ -119,6 +120,7 @@ class Algorithm(abc.ABC):
     stable: largest step times curvature at which the update does not grow.
     accurate: step times curvature at which it is accurate to a few percent, where the step is a choice.
     batch_share: share of the batch in use at time t, a field of those algorithms that can change it.
+    step: what a step does beside η times the gradient, a field of those algorithms that can.
     """
 
     independent: ClassVar[bool] = True
@@ -129,11 +131,17 @@ class Algorithm(abc.ABC):
     stable: ClassVar[float] = 2.0
     accurate: ClassVar[float] = 0.03
     batch_share: ScheduleLike = Constant()
+    step: Any = None
     noise_temperature: Any = None
     """τ where Var Z = τδγ in the limits of infinite data and of least squares, at the full batch; None where there is
     no such limit."""
     rows: Any = None
     """Samples that one update reads, for an algorithm with a step of its own; None: all, and the user sets dt."""
+
+    @property
+    def how(self) -> Step:
+        """The parts of a step, `Step()` where none were given."""
+        return PLAIN if self.step is None else self.step
 
     # --- the increment law (theory) ---
 
@@ -249,6 +257,27 @@ def settle_share(algorithm: Any) -> None:
     if algorithm.scheduled and algorithm.rows == 1:
         given = type(algorithm.batch_share).__name__
         raise reject(name, given, "a batch of 1 has no share; give batch_size, the largest")
+
+
+def settle_step(algorithm: Any) -> None:
+    """Check that the parts of a step mean something to the algorithm."""
+    if algorithm.step is None:
+        return
+    name = type(algorithm).__name__
+    instance(f"{name}.step", algorithm.step, Step, "sl.Step(...)")
+    how, batches = algorithm.step, algorithm.rows is not None
+    if not batches and how.clip is not None and how.clip.per == "batch":
+        why = f"{name} has no batch of a few samples; take sl.SGD, or clip every sample's gradient"
+        raise reject(f"{name}.step", "Clip(per='batch')", why)
+    if not batches and how.rate is not None and (how.rate.of_batches or how.rate.by_batch):
+        rule = type(how.rate).__name__
+        why = f"{name} has no batch of a few samples, whose gradient {rule} reads; take sl.SGD, or sl.Rate(fn)"
+        raise reject(f"{name}.step", rule, why)
+    if algorithm.noise_temperature == 0.0 and not batches and how.noisy:
+        raise reject(f"{name}.step", "noise", f"{name} is a differential equation; take sl.SGF(0.0, step=...)")
+    if how.momentum is not None and how.momentum.beta is not None and not batches:
+        why = f"a fixed β is one of steps, and {name} has none of its own; give friction="
+        raise reject(f"{name}.step", type(how.momentum).__name__, why)
 
 
 SHARE_TIMES = 1025  # times at which a share is looked at before any work, besides those that are recorded

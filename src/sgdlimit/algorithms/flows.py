@@ -3,6 +3,7 @@ the data, in discrete time, where `dt` is the step."""
 
 from dataclasses import field
 from operator import attrgetter
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +13,32 @@ from .._tree import leaf, model
 from .._types import Array, Key, Scalar, Tree
 from ..problem import Constant
 from ..problem.schedules import ScheduleLike
-from .base import TEMPERATURE, Algorithm, Data, StoredData, Updated, Weighted, drifts, forces, gather, settle_share
+from .base import (
+    TEMPERATURE,
+    Algorithm,
+    Data,
+    StoredData,
+    Updated,
+    Weighted,
+    drifts,
+    forces,
+    gather,
+    settle_share,
+    settle_step,
+)
 
 
 @model
 class GradientFlow(Algorithm):
     """τ = 0: Z_i = γ_i. Simulated by the classical fourth-order Runge–Kutta step."""
 
+    step: Any = None
     stable = 2.78
     accurate = 0.5
     noise_temperature = 0.0
+
+    def __post_init__(self) -> None:
+        settle_step(self)
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ for every sample; the state stays."""
@@ -52,11 +69,13 @@ class SGF(Weighted):
 
     temperature: float = leaf(least=0, why=TEMPERATURE)
     batch_share: ScheduleLike = field(default_factory=Constant)
+    step: Any = None
     noise_temperature = property(attrgetter("temperature"))
     gaussian = True
 
     def __post_init__(self) -> None:
         settle_share(self)
+        settle_step(self)
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ + sqrt(τδγ) N(0, 1)."""
@@ -83,6 +102,10 @@ class ProportionalSGD(Proportional):
     """Every sample joins every batch with probability b: Z_i = γ_i·Bernoulli(b)/b (Mignacco et al. 2020)."""
 
     batch_fraction: float = leaf(above=0, most=1, why=FRACTION)
+    step: Any = None
+
+    def __post_init__(self) -> None:
+        settle_step(self)
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
         """Z = γ·Bernoulli(b)/b, a fresh draw for every sample; the state stays."""
@@ -99,7 +122,11 @@ class PersistentSGD(Proportional):
 
     batch_fraction: float = leaf(above=0, most=1, why=FRACTION)
     correlation_time: float = leaf(above=0, why="τ_p must be a positive time")
+    step: Any = None
     independent = False
+
+    def __post_init__(self) -> None:
+        settle_step(self)
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:
         """The probability b that a sample is in the first batch: the chain is stationary."""

@@ -15,7 +15,8 @@ from .._types import Array, Key, Scalar, Tree
 from ..errors import real, reject, whole
 from ..problem import Constant, Problem
 from ..problem.schedules import ScheduleLike
-from .base import TEMPERATURE, Algorithm, Data, Updated, dimension, drifts, forces, settle_share
+from .base import TEMPERATURE, Algorithm, Data, Updated, dimension, drifts, forces, settle_share, settle_step
+from .step import Step
 
 FLOYD_LIMIT = 1024
 """Batch size up to which Floyd's sampling (B² comparisons) is used; beyond it, n random numbers are sorted."""
@@ -43,6 +44,7 @@ class MiniBatch(Algorithm):
         temperature = real(f"{name}.temperature", temperature, least=0, why=TEMPERATURE)
         settle(self, temperature=temperature, batch_size=batch_size)
         settle_share(self)
+        settle_step(self)
 
     @property
     def learning_rate(self) -> float:
@@ -158,6 +160,7 @@ class SGD(MiniBatch):
     temperature: float
     batch_size: int = static(default=1)
     batch_share: ScheduleLike = field(default_factory=Constant)
+    step: Any = None
 
     def __init__(
         self,
@@ -166,8 +169,9 @@ class SGD(MiniBatch):
         batch_share: ScheduleLike | None = None,
         *,
         learning_rate: float | None = None,
+        step: Step | None = None,
     ) -> None:
-        settle(self, batch_share=Constant() if batch_share is None else batch_share)
+        settle(self, batch_share=Constant() if batch_share is None else batch_share, step=step)
         self._settle(temperature, batch_size, learning_rate)
 
     def increments(self, state: Tree, key: Key, t: Scalar, dt: Scalar, sample_ratio: Scalar) -> tuple[Tree, Array]:
@@ -193,11 +197,18 @@ class ShuffledSGD(MiniBatch):
 
     temperature: float
     batch_size: int = static(default=1)
+    step: Any = None
     independent = False
 
     def __init__(
-        self, temperature: float | None = None, batch_size: int = 1, *, learning_rate: float | None = None
+        self,
+        temperature: float | None = None,
+        batch_size: int = 1,
+        *,
+        learning_rate: float | None = None,
+        step: Step | None = None,
     ) -> None:
+        settle(self, step=step)
         self._settle(temperature, batch_size, learning_rate)
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:

@@ -23,12 +23,13 @@ from .problem import Problem
 from .random_features import RandomFeatures
 from .rows import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
 from .schedules import Constant, CosineDecay, PowerDecay, Schedule
+from .trained import Trained
 
 __all__ = [
     "L1", "Absolute", "ByClass", "Constant", "CosineDecay", "CustomEntries", "DataLaw", "EntryLaw", "Exponential",
     "GaussianEntries", "Hinge", "Huber", "Iid", "LabelRule", "Labels", "Law", "Linear", "Logistic", "Logit", "Loss",
     "LossLike", "Mixture", "NoPenalty", "Noise", "Normal", "Penalty", "PenaltyLike", "Point", "PowerDecay", "PowerLaw",
     "Problem", "Quantile", "Quartic", "Rademacher", "RademacherEntries", "RandomFeatures", "Ridge", "Schedule", "Sign",
-    "SmoothHinge", "SmoothL1", "SparseEntries", "SparseNormal", "Spectrum", "Square", "Table", "TwoLayer",
+    "SmoothHinge", "SmoothL1", "SparseEntries", "SparseNormal", "Spectrum", "Square", "Table", "Trained", "TwoLayer",
     "TwoLayerLabels", "Uniform", "UniformEntries", "VectorField",
 ]  # fmt: skip

@@ -89,13 +89,16 @@ def loss(problem: "Problem", r: Array, r_star: Array, z: Array) -> Scalar:
     return rule(as_user(r), label(problem, r_star, z))
 
 
+def pull(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
+    """∇_r L, or the field, shape (m,): the force without the schedule."""
+    if isinstance(problem.loss, VectorField):
+        return jnp.reshape(problem.loss.at(t, r, r_star, z), r.shape)
+    return jax.grad(loss, argnums=1)(problem, r, r_star, z)
+
+
 def force(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
     """ℓ_t(r, r*; z) = s(t) ∇_r L, shape (m,) (`eq:sgd_planted`)."""
-    if isinstance(problem.loss, VectorField):
-        value = jnp.reshape(problem.loss.at(t, r, r_star, z), r.shape)
-    else:
-        value = jax.grad(loss, argnums=1)(problem, r, r_star, z)
-    return _scheduled(problem, t, value, r)
+    return _scheduled(problem, t, pull(problem, t, r, r_star, z), r)
 
 
 def _scheduled(problem: "Problem", t: Scalar, value: Array, like: Array) -> Array:

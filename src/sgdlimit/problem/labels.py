@@ -11,8 +11,8 @@ from .._types import Scalar
 from ..errors import flag, reject
 from .data import numbers
 from .laws import EntryLaw, PlusLogistic
-from .losses import POSITIVE, activation, read_out
-from .parameters import given, named, number
+from .losses import POSITIVE, activation, check_network, network
+from .parameters import given, named
 
 
 class LabelRule(abc.ABC):
@@ -124,17 +124,22 @@ class ByClass(LabelRule):
 
 @model
 class TwoLayerLabels(LabelRule):
-    """y = Σ_a readout_a·activation(r*_a) + z: a two-layer teacher; names of activations as in `TwoLayer`."""
+    """y = Σ_a readout_a·activation(r*_a + bias_a) + output_bias + z: a two-layer teacher.
+
+    Names of activations are those of `TwoLayer`; nothing of a teacher is trained.
+    """
 
     activation: Any = static(activation)
     readout: Any = 1.0
+    bias: Any = None
+    output_bias: Any = None
 
     def __post_init__(self) -> None:
-        number("TwoLayerLabels.readout", self.readout)
+        check_network("TwoLayerLabels", self)
 
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The teacher network's output plus z."""
-        return read_out("TwoLayerLabels.readout", self.readout, self.activation(r_star)) + z
+        return network("TwoLayerLabels", self, jnp.asarray(r_star)) + z
 
 
 @model

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import erf, ndtr
 
-from .._tree import function, leaf, model, static
+from .._tree import function, leaf, model, settle, static
 from .._types import Array, Scalar
 from ..errors import instance, reject
 from .parameters import given, named, number
+from .trained import Trained, now
 
 
 class LossLike(abc.ABC):
@@ -164,7 +165,7 @@ def gelu(x: Array) -> Array:
 
 ACTIVATIONS: dict[str, Callable[..., Any]] = dict(
     erf=erf, relu=jax.nn.relu, leaky_relu=jax.nn.leaky_relu, tanh=jnp.tanh, sigmoid=jax.nn.sigmoid,
-    softplus=jax.nn.softplus, gelu=gelu, silu=jax.nn.silu, elu=jax.nn.elu,
+    softplus=jax.nn.softplus, gelu=gelu, silu=jax.nn.silu, elu=jax.nn.elu, quadratic=jnp.square,
 )  # fmt: skip
 """By name. At its kink relu has slope 0 and leaky_relu slope 1; the latter has slope 0.01 below."""
 
@@ -188,25 +189,52 @@ def read_out(argument: str, readout: Any, hidden: Array) -> Array:
     return jnp.sum(weights * hidden)
 
 
+def network(where: str, own: Any, r: Array) -> Array:
+    """Σ_a readout_a·activation(r_a + bias_a) + output_bias, of a student or a teacher with these fields."""
+    bias, level = now(own.bias), now(own.output_bias)
+    if bias is not None:
+        if jnp.ndim(bias) and jnp.shape(bias) != jnp.shape(r):
+            given, why = f"{jnp.size(bias)} numbers", f"give one number, or one for each of the {jnp.size(r)} units"
+            raise reject(f"{where}.bias", given, why)
+        r = r + jnp.asarray(bias)
+    out = read_out(f"{where}.readout", now(own.readout), own.activation(r))
+    return out if level is None else out + jnp.asarray(level)
+
+
+def check_network(where: str, own: Any) -> None:
+    """Store readout, bias and output bias as numbers, or refuse them."""
+    for name in ("readout", "bias", "output_bias"):
+        value = getattr(own, name)
+        if value is not None and not isinstance(value, Trained):
+            settle(own, **{name: number(f"{where}.{name}", value)})
+        if name == "output_bias" and value is not None and jnp.ndim(now(value)):
+            raise reject(
+                f"{where}.{name}", f"{jnp.size(now(value))} numbers", "a network has one output: give a number"
+            )
+
+
 @model
 class TwoLayer(LossLike):
-    """A two-layer network with a fixed second layer: `loss(readout · activation(r), y)`.
+    """A two-layer network: `loss(Σ_a readout_a · activation(r_a + bias_a) + output_bias, y)`.
 
     `activation` is a function or a name: "erf", "relu", "leaky_relu", "tanh", "sigmoid", "softplus", "gelu", "silu",
-    "elu". `readout` is one number per hidden unit; the default 1 gives the committee machine of Saad and Solla.
+    "elu", "quadratic". `readout` is one number per hidden unit; the default 1 gives the committee machine of Saad and
+    Solla. `bias` is one number, or one per hidden unit. Each of the three is trained where it is a `Trained`.
     """
 
     activation: Any = static(activation)
     loss: LossLike = Square()
     readout: Any = 1.0
+    bias: Any = None
+    output_bias: Any = None
 
     def __post_init__(self) -> None:
         instance("TwoLayer.loss", self.loss, LossLike, "a loss such as sl.Square() or sl.Loss(fn)")
-        number("TwoLayer.readout", self.readout)
+        check_network("TwoLayer", self)
 
     def predict(self, r: Scalar) -> Array:
-        """The network's output Σ_a readout_a · activation(r_a)."""
-        return read_out("TwoLayer.readout", self.readout, self.activation(r))
+        """The network's output Σ_a readout_a · activation(r_a + bias_a) + output_bias."""
+        return network("TwoLayer", self, jnp.asarray(r))
 
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The inner loss at the network's output."""

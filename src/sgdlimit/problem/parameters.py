@@ -87,13 +87,20 @@ def _settled(model: Any, state: int, reserved: tuple[str, ...]) -> Parameters:
             raise reject(where, repr(name), f"fn is given its own {name}; choose another name, after {name}")
         if takes is not None and not (takes[name].kind in BY_NAME if name in takes else any_name):
             raise reject(where, repr(name), f"fn takes ({', '.join(map(str, takes.values()))}); let it take {name} too")
-    return Parameters({name: number(f"{where}[{name!r}]", value) for name, value in parameters.items()})
+    numbers = {name: number(f"{where}[{name!r}]", value) for name, value in parameters.items() if not _trained(value)}
+    return Parameters({name: numbers.get(name, value) for name, value in parameters.items()})
+
+
+def _trained(value: Any) -> bool:
+    """Whether a number is a `trained.Trained`, which says itself where it starts."""
+    return hasattr(value, "start") and hasattr(value, "rate")
 
 
 def given(model: Any) -> dict[str, Any]:
-    """The parameters of `model`, if it has any, as functions take them: arrays of jax."""
+    """The parameters of `model`, if it has any, as functions take them: arrays of jax; trained ones at their start."""
     parameters = getattr(model, "parameters", {})
-    return {name: value if isinstance(value, float) else jnp.asarray(value) for name, value in parameters.items()}
+    values = {name: value.start if _trained(value) else value for name, value in parameters.items()}
+    return {name: value if isinstance(value, float) else jnp.asarray(value) for name, value in values.items()}
 
 
 def bound(fn: Callable[..., Any], model: Any) -> Callable[..., Any]:

@@ -26,6 +26,7 @@ from .parameters import bound
 from .penalties import NoPenalty, PenaltyLike
 from .rows import check_sampler
 from .schedules import Constant, ScheduleLike
+from .trained import check_trained
 
 MOST_UNITS = 64  # of student or teacher: every sample has matrices of this size, and d → ∞ comes before wide networks
 SAMPLER = "a built-in or sl.Law(fn) with fn(key, shape) -> array"
@@ -171,6 +172,7 @@ class Problem:
             if isinstance(law, Law):
                 check_sampler(f"{name}=Law", law.sample, (16,) if name == "noise" else (16, size))
                 law.check(f"{name}=Law")
+        check_trained(self)
         if _met(self):
             return
         r, *others = sample = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m,), (k,), ())]

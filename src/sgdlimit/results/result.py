@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ from ..describe import algorithm_from_words, problem_from_words, to_words
 from ..errors import InputError, MissingError, reject
 from ..problem import Problem
 from .quality import ERROR, Quality, Status, percent, scale, share
-from .variables import SYSTEMATIC, Variable, meaning, neighbours, split, total_error
+from .variables import OF, SYSTEMATIC, Variable, meaning, neighbours, split, total_error
 
 if TYPE_CHECKING:
     import xarray
@@ -89,8 +89,24 @@ class Result(abc.ABC):
     @property
     def curves(self) -> tuple[str, ...]:
         """Variables along time alone, a number or a matrix over units each."""
-        axes = {name: [dim for dim in variable.dims if dim != "trial"] for name, variable in self.variables.items()}
+        own = {name: variable for name, variable in self.variables.items() if OF not in name}
+        axes = {name: [dim for dim in variable.dims if dim != "trial"] for name, variable in own.items()}
         return tuple(n for n in axes if not split(n)[1] and axes[n][:1] == ["time"] and "earlier" not in axes[n])
+
+    @property
+    def averages(self) -> dict[str, Self]:
+        """What was found of averages of the iterates, by their names: each a result of its own."""
+        found: dict[str, dict[str, Variable]] = {}
+        for name, variable in self.variables.items():
+            average, of, own = name.partition(OF)
+            if of:
+                found.setdefault(average, {})[own] = variable
+        about = {key: value for key, value in self.about.items() if key != "quality"}
+        method = about.get("method", "")
+        return {
+            name: type(self)(own, self.coords, about | {"method": f"{method}, average {name} of the iterates"})
+            for name, own in found.items()
+        }
 
     def error_share(self, name: str) -> float:
         """Largest error of a curve relative to its largest value; as it was judged, where it was."""
@@ -161,7 +177,8 @@ class Result(abc.ABC):
             ("problem", ", ".join(f"{key} {spoken(words[key])}" for key in PARTS if words.get(key) not in USUAL)),
             ("algorithm", spoken(self.about.get("algorithm"))),
             ("time", f"{len(self.time)} points{span}"),
-            *((name, self._course(name)) for name in self.variables if not split(name)[1]),
+            *((name, self._course(name)) for name in self.variables if not split(name)[1] and OF not in name),
+            ("averages", ", ".join(self.averages)),
             ("ended", f"{self.status}: {self.message}".removesuffix(": ")),
             ("tolerance", self._tolerance()),
             *(("failed", str(check)) for check in self.quality.failed if not check.name.startswith("error of ")),

@@ -57,6 +57,9 @@ TABLE = {
     "overlap": Entry(("time", "student", "teacher"), "θᵀθ*/d", True),
     "norm": Entry(("time", *_units), "θᵀθ/d", True),
     "intercept": Entry(("time", "student"), "β of r = θᵀx + β", True),
+    "readout": Entry(("time", "student"), "second layer of the network", True),
+    "bias": Entry(("time", "student"), "biases of the hidden units", True),
+    "output_bias": Entry(("time",), "bias of the network's output", True),
     "overlap_by_group": Entry(("time", "group", "student", "teacher"), "θᵀθ*/d_q over the d_q coordinates of a group"),
     "norm_by_group": Entry(("time", "group", *_units), "θᵀθ/d_q over the d_q coordinates of a group"),
     "C_theta": Entry(("time", "earlier", *_units), "E[θ(t) θ(t')ᵀ]"),
@@ -87,21 +90,40 @@ SYSTEMATIC = ("_step_error", "_projection_error", "_bias_error")
 """Those that all replicas share: their spread does not tell them."""
 
 
+OF = "."
+"""Between the name of an average of the iterates and that of a variable: `ema.norm` is the norm of θ̄."""
+
+
+def bare(name: str) -> str:
+    """`norm` of `ema.norm`: a variable of an average means for θ̄ what it does for θ."""
+    return name.rpartition(OF)[2]
+
+
 def split(name: str) -> tuple[str, str]:
     """('norm', '_stderr') of 'norm_stderr', ('norm', '') of 'norm'."""
     ending = next((ending for ending in BESIDE if name.endswith(ending)), "")
     return name.removesuffix(ending), ending
 
 
-def dims(name: str) -> tuple[str, ...]:
-    """Axes of a variable of a theory, time included; a metric of the user's is a curve."""
-    base, ending = split(name)
+def dims(name: str, count: int | None = None) -> tuple[str, ...]:
+    """Axes of a variable of a theory, time included; a metric of the user's is a curve.
+
+    count: how many axes it has, where that is known: trained parameters have as many as the user gave them, and one
+    number serves all units of a network.
+    """
+    base, ending = split(bare(name))
     axes = TABLE[base].dims if base in TABLE else ("time",)
-    return ("replica", *axes) if ending == "_replicas" else axes
+    axes = ("replica", *axes) if ending == "_replicas" else axes
+    if count is not None:
+        axes = axes[:count] + tuple(f"{base}_{i}" for i in range(count - len(axes)))
+    return axes
 
 
 def meaning(name: str) -> str:
     """Of a variable, of what stands beside it, or of an axis; a metric of the user's speaks for itself."""
+    average, _, own = name.rpartition(OF)
+    if average:
+        return f"{meaning(own)}, of the average {average}"
     base, ending = split(name)
     if ending:
         return BESIDE[ending].format(base)
@@ -192,7 +214,7 @@ def total_error(*parts: Any) -> Any:
 
 def estimated(name: str, estimate: Estimate) -> dict[str, Variable]:
     """`x` and what stands beside it: `x_stderr`, and its other errors and `x_replicas` where they are known."""
-    axes = dims(name)
+    axes = dims(name, np.ndim(estimate.value))
     out = {name: Variable(axes, estimate.value), f"{name}_stderr": Variable(axes, estimate.stderr)}
     for part in ("step_error", "projection_error", "bias_error"):
         if (values := getattr(estimate, part)) is not None:
