@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from .._fingerprint import Snapshot
 from .._linalg import root, root_of
 from .._random import keys
-from ..problem import Normal, Problem, fields, observables
+from ..problem import Normal, Problem, fields, observables, trained
 from ..problem.laws import EntryLaw
 from ..problem.mixture import NOWHERE, Place, Push, moved, push
 
@@ -160,9 +160,9 @@ def _some(
     problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place, metrics: Snapshot
 ) -> dict[str, jax.Array]:
     """What some points add to every observable at some times, (times, replicas)."""
-    chosen = observables.on_samples(problem) | dict(metrics.value)
 
     def one(nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> dict[str, jax.Array]:
+        chosen = observables.on_samples(trained.at(problem, at.shared or {})) | dict(metrics.value)
         every = lambda r, s, z: {name: jnp.asarray(fn(r, s, z)) for name, fn in chosen.items()}  # noqa: E731
         out = average(problem, nodes, Q, c, at, every)
         return out | {"error": _wrong_sign(problem, nodes, Q, c, at)} if observables.sign_of_score(problem) else out

@@ -9,6 +9,7 @@ the intercept β; what moves it in turn is a `Push`. All are averages over all c
 processes, to which neither a single sample nor a single coordinate answers, so that no response function knows of them.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -22,6 +23,7 @@ from .data import Classes, DataLaw, Table, shares
 from .labels import ByClass
 from .laws import LARGEST, Normal, Point
 from .parameters import finite
+from .trained import trained_of
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -101,6 +103,7 @@ class Place(NamedTuple):
 
     overlap: Array | None = None  # C_θ(t, a_j) = E[θ a_jᵀ], (m, k), of a mixture
     intercept: Array | None = None  # β, (m,)
+    shared: Mapping[str, Array] | None = None  # values of trained parameters by name
 
 
 NOWHERE = Place()  # nothing moves
@@ -117,9 +120,12 @@ class Push(NamedTuple):
         return intercept if self.level is None else -self.level
 
 
-def place(problem: "Problem", overlap: Array | None, intercept: Array | None) -> Place:
-    """Those of both that move the classes of this problem."""
-    return Place(overlap if problem.data.classes else None, intercept if problem.bias else None)
+def place(
+    problem: "Problem", overlap: Array | None, intercept: Array | None, shared: Mapping[str, Array] | None = None
+) -> Place:
+    """Those of them that this problem has; `shared` may hold the intercept too."""
+    values = {name: shared[name] for name in trained_of(problem)} if shared else None
+    return Place(overlap if problem.data.classes else None, intercept if problem.bias else None, values or None)
 
 
 def moved(problem: "Problem", at: Place, z: Array, w: Array) -> Array:

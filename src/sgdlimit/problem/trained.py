@@ -92,9 +92,9 @@ def check_trained(problem: "Problem") -> None:
 
 
 def at(problem: "Problem", values: Mapping[str, Any]) -> "Problem":
-    """The problem with these values in the place of its trained parameters."""
+    """The problem with these values in the place of its trained parameters; all of them, or none."""
     names = [name for name, _ in _walk(problem.loss, "loss")]
-    if not names:
+    if not names or not values:
         return problem
     leaves, structure = jax.tree.flatten(problem, is_leaf=_is)
     left = iter(names)
