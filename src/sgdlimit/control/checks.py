@@ -3,15 +3,17 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._types import Array, Host
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
+from ..algorithms.rates import Seen
 from ..dmft.planning import STRIDES
 from ..errors import flag, reject
 from ..measure.pace import curvature, heat_of, moving_of, start_samples
-from ..problem import Problem
+from ..problem import Problem, fields
 from ..problem.jumps import LINES, SIZE, Jump, Jumps, jumps
 from ..problem.schedules import Course, course
 
@@ -47,8 +49,43 @@ def look(problem: Problem, algorithm: Algorithm, t_max: float) -> Pace:
     smooth = all(jump.force is None or np.max(jump.force.size) <= SIZE for jump in searched)
     found = curvature(problem, t_max, *start_samples(problem))
     limit = 2 / found.data if found.data > 0 else np.inf
+    limit = limit / _hurry(problem, algorithm)
+    if algorithm.how.friction is not None:  # x'' = −curvature·x: steps up to 2/√curvature
+        limit = np.sqrt(2 * limit)
     moving = [] if algorithm.discrete else [*moving_of(problem), *heat_of(algorithm)]
     return Pace(limit, found.slopes, smooth, tuple(course(*item, t_max).thinned() for item in moving))
+
+
+GROWS = 2.0
+"""A rate that follows gradients may grow to so many times what it is at the start; if it grows more, steps tell."""
+
+
+def _hurry(problem: Problem, algorithm: Algorithm) -> float:
+    """By how much the parts of a step hasten what the data do at the start."""
+    how = algorithm.how
+    if how.rate is None:
+        return float(how.boost)
+    w, z = start_samples(problem)
+    m, table = problem.width, problem.data.table()
+    with jax.enable_x64(True):
+        sample = w[:, :m], w[:, m:], z
+        pull = jax.vmap(lambda *one: fields.pull(problem, 0.0, *one))(*sample)
+        loss = float(np.mean(jax.vmap(lambda *one: fields.loss(problem, *one))(*sample))) if problem.has_loss else 0.0
+        squared = np.asarray(table.share @ table.variance * np.sum(pull**2, axis=1))
+        if how.clip is not None:
+            squared = squared * np.asarray(how.clip.factor(squared)) ** 2
+        batch, gram = algorithm.rows or 1, problem.weight_gram()
+        if how.rate.by_coordinate:
+            slowest = float(np.min(np.mean(np.asarray(pull) ** 2, axis=0))) * float(np.max(table.variance)) / batch
+            return GROWS * float(how.rate.scale) / max(slowest, 1e-12) ** 0.5
+        eta = algorithm.learning_rate if algorithm.rows else 1.0  # type: ignore[attr-defined]
+        mean = float(np.mean(squared))
+        seen = Seen(0.0, eta, mean / batch, mean, loss, jnp.asarray(gram[:m, :m]), jnp.asarray(gram[:m, m:]), 0.0)
+        factor = float(how.rate.factor(how.rate.start(), seen))
+    if not factor >= 0 or not np.isfinite(factor):
+        why = "it must be finite and no less than zero; see which of its arguments makes it so"
+        raise reject("Step.rate", f"a factor of {factor} at t = 0", why)
+    return float(how.boost) * (factor if not how.rate.by_batch and how.rate.needs == ("gradient",) else GROWS * factor)
 
 
 def _searched(problem: Problem, t_max: float) -> list[Jumps]:
@@ -83,6 +120,27 @@ def refuse_kinks(problem: Problem, t_max: float, name: str, arguments: tuple[str
 
 def _place(jump: Jump, by: Array | Host) -> str:
     return f"{float(jump.place[np.argmax(by)]):.4g}"
+
+
+def refuse_step(problem: Problem, algorithm: Algorithm, linear: bool, slopes: bool, name: str) -> None:
+    """Refuse parts of a step that have no limit here, or none that is known."""
+    how = algorithm.how
+    if how.rate is not None and how.rate.by_coordinate and not linear:
+        why = f"rates of coordinates with a penalty that is not a ridge are not derived; take sl.Ridge, or {ALIKE}"
+        raise reject("Step.rate", type(how.rate).__name__, why)
+    if how.friction is not None and not linear and problem.penalty.prox is not None:
+        why = (
+            "with a friction the penalty pulls at the velocity, and one with a kink has no pull there; take sl.SmoothL1"
+        )
+        raise reject("penalty", type(problem.penalty).__name__, why)
+    if slopes and how.by_batch:
+        why = f"{name} takes derivatives of the force, which here knows the batch; use sl.solve without kernels"
+        raise reject("Step", "a function of the batch's gradient", why)
+    if how.friction is not None and slopes:
+        raise reject("Step.momentum", type(how.momentum).__name__, f"{name} has no velocities; use sl.solve alone")
+
+
+ALIKE = "a rate that is one for all coordinates"
 
 
 def check_step(algorithm: Algorithm, times: np.ndarray, limit: float) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from .. import grid
 from .._fingerprint import digest
 from .._types import Scalar
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, IterateAverage, iterates
 from ..algorithms.base import check_share
 from ..dmft import memory, planning
 from ..dmft.march import assemble
@@ -25,10 +25,21 @@ from ..measure.pace import knots_of, moving_of
 from ..problem import DataLaw, Problem, fields
 from ..problem.data import Table, tested
 from ..problem.problem import FEWEST_RARE, Rare, check_start, check_tails
+from ..problem.trained import trained_of
 from ..results import metrics as own
 from ..results.checkpoint import Checkpoint, identity
-from ..results.variables import COMPARABLE, chosen
-from .checks import PART, Pace, check_choices, check_draws, check_rotated, check_step, look, refuse_kinks
+from ..results.variables import COMPARABLE, OF, chosen
+from .checks import (
+    PART,
+    Pace,
+    check_choices,
+    check_draws,
+    check_rotated,
+    check_step,
+    look,
+    refuse_kinks,
+    refuse_step,
+)
 
 DEFAULT_TOLERANCE = 1e-2
 MOST_SAMPLES = 2**26
@@ -41,6 +52,9 @@ MOST_FUNCTIONS = 64
 """More exponentials are closer to each other than single precision can tell."""
 FEWEST = 256
 """Samples of one march at least: its averages are what everything else feeds on."""
+
+OPTIONAL = ("overlap", "intercept", "readout", "bias", "output_bias")
+"""Curves that not every problem has."""
 
 Averages = Mapping[str, Callable[..., Scalar]]
 """Functions of the user's by name, to be averaged."""
@@ -57,6 +71,7 @@ class Further(TypedDict, total=False):
     metrics: Averages | None
     weight_metrics: Averages | None
     test_data: DataLaw | None
+    averages: Mapping[str, IterateAverage] | None
     dtype: str
 
 
@@ -125,6 +140,8 @@ class Wish(NamedTuple):
     weight_metrics: own.Named
     tested: Table | None
     """Groups of the fresh samples of a test, where their law is another."""
+    averages: iterates.Averages = ()
+    """Of the iterates, by name."""
 
     @property
     def draws(self) -> bool:
@@ -207,7 +224,7 @@ class Question:
         return assemble(
             self.problem, self.algorithm, count, kept, linear=self.linear, response=self.response,
             tested=self.wish.tested, dtype=self.dtype, metrics=self.wish.metrics,
-            weight_metrics=self.wish.weight_metrics, kernels=self.wish.kernels,
+            weight_metrics=self.wish.weight_metrics, kernels=self.wish.kernels, averages=self.wish.averages,
         )  # fmt: skip
 
     def _check_rare(self, count: int) -> None:
@@ -230,7 +247,7 @@ def in_each(samples: int, replicas: int) -> int:
 
 
 SHARED_BY_CHECKPOINT = ("tol", "variables", "dt", "times", "samples", "functions", "extrapolate", "kernels",
-                        "snapshots", "test_data", "dtype")  # fmt: skip
+                        "snapshots", "test_data", "averages", "dtype")  # fmt: skip
 """Arguments that a checkpoint must share."""
 
 
@@ -263,7 +280,9 @@ def asked(
     checked = numbers(given)
     on_samples = own.on_samples(problem, given.get("metrics"))
     on_weights = own.on_weights(problem, given.get("weight_metrics"))
-    wish = Wish(kernels, given.get("snapshots"), on_samples, on_weights, tested(problem.data, given.get("test_data")))
+    averages = iterates.named_averages(given.get("averages"), times.last)
+    fresh = tested(problem.data, given.get("test_data"))
+    wish = Wish(kernels, given.get("snapshots"), on_samples, on_weights, fresh, averages)
     rare, heavy = check_start(problem), check_tails(problem)
     knots = knots_of([item for item in moving_of(problem) if item[0] == "penalty"], times.last)
     linear = fields.linear_drift(problem, times.last, knots)
@@ -271,7 +290,9 @@ def asked(
     tol, fixed = checked.tol or DEFAULT_TOLERANCE, checked.dt is not None or checked.samples is not None
     kept = Checkpoint(given.get("checkpoint"), _owner(problem, algorithm, t_max, given, checked.replicas, wish))
     pace = look(problem, algorithm, times.last)
-    slopes = kernels or (times.last > LONG and pace.smooth and problem.width == 1)
+    refuse_step(problem, algorithm, linear, kernels or response is not None, name)
+    by_batch = algorithm.how.by_batch
+    slopes = kernels or (times.last > LONG and pace.smooth and problem.width == 1 and not by_batch)
     return Question(
         problem=problem, algorithm=algorithm, times=times._replace(dt=checked.dt),
         goal=Goal(tol, checked.tol is not None or not fixed, _judged(problem, given.get("variables"), wish)),
@@ -308,8 +329,10 @@ def _fewest(problem: Problem, rare: Rare, tol: float, heavy: tuple[str, ...], dr
 
 def _judged(problem: Problem, names: str | Sequence[str] | None, wish: Wish) -> tuple[str, ...]:
     """Curves that must meet the tolerance."""
-    absent = ("overlap",) * (not problem.k) + ("intercept",) * (not problem.bias)
-    usual = [name for name in COMPARABLE if name not in absent]
+    own = [*trained_of(problem), *(["intercept"] * problem.bias), *(["overlap"] * bool(problem.k))]
+    usual = [name for name in COMPARABLE if name not in OPTIONAL or name in own]
+    usual += [name for name in own if name not in usual]
+    usual += [f"{average}{OF}{name}" for average, _ in wish.averages for name in tuple(usual)]
     if names is None:
         return tuple(usual)
     known = [*usual, *(f"{part}_{name}" for part in ("train", "test") for name, _ in wish.metrics)]

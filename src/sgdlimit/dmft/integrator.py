@@ -38,12 +38,15 @@ class Rule(abc.ABC):
     """How a step treats the penalty. Every subclass is final and hashable."""
 
     @abc.abstractmethod
-    def linear(self, problem: Problem, t: Scalar, dt: Scalar) -> LinearStep:
-        """Return the step of everything that is linear in θ, for h = Λ_t θ."""
+    def linear(self, problem: Problem, t: Scalar, dt: Scalar, scale: Scalar = 1.0) -> LinearStep:
+        """Return the step of everything that is linear in θ, for h = scale·Λ_t θ; a scale may be one of every unit."""
 
     @abc.abstractmethod
-    def move(self, problem: Problem, t: Scalar, dt: Scalar, theta: Array, change: Array) -> tuple[Array, LinearStep]:
-        """Return particles (m, M) after −γ pull + ΔU = change, and the linear step of their tangents."""
+    def move(
+        self, problem: Problem, t: Scalar, dt: Scalar, theta: Array, change: Array, scale: Scalar = 1.0
+    ) -> tuple[Array, LinearStep]:
+        """Return particles (m, M) after −γ pull + ΔU = change, and the linear step of their tangents; the penalty is
+        multiplied by `scale`."""
 
 
 def slopes(problem: Problem, t: Scalar, theta: Array) -> Array:
@@ -54,6 +57,12 @@ def slopes(problem: Problem, t: Scalar, theta: Array) -> Array:
 def pulls(problem: Problem, t: Scalar, theta: Array) -> Array:
     """Return h_t of every particle, (m, M)."""
     return jax.vmap(lambda v: fields.drift(problem, t, v), -1, -1)(theta).astype(theta.dtype)
+
+
+def stiffness(problem: Problem, t: Scalar, scale: Scalar = 1.0) -> Array:
+    """Return scale·Λ_t, (m, m), of h = Λ_t θ."""
+    stiff = fields.drift_theta(problem, t, jnp.zeros(problem.width))
+    return stiff if isinstance(scale, float) and scale == 1.0 else jnp.reshape(scale, (-1, 1)) * stiff
 
 
 def _inverse(matrices: Array) -> Array:
@@ -68,14 +77,16 @@ def _inverse(matrices: Array) -> Array:
 class Explicit(Rule):
     """The step that a discrete algorithm really takes."""
 
-    def linear(self, problem: Problem, t: Scalar, dt: Scalar) -> LinearStep:
+    def linear(self, problem: Problem, t: Scalar, dt: Scalar, scale: Scalar = 1.0) -> LinearStep:
         """Return the step that multiplies by 1 − γΛ_t before the change, and by nothing after it."""
         one = jnp.eye(problem.width)
-        return LinearStep(one - dt * fields.drift_theta(problem, t, jnp.zeros(problem.width)), one)
+        return LinearStep(one - dt * stiffness(problem, t, scale), one)
 
-    def move(self, problem: Problem, t: Scalar, dt: Scalar, theta: Array, change: Array) -> tuple[Array, LinearStep]:
+    def move(
+        self, problem: Problem, t: Scalar, dt: Scalar, theta: Array, change: Array, scale: Scalar = 1.0
+    ) -> tuple[Array, LinearStep]:
         """Return θ − γ h(θ) + change of every particle, and 1 − γ∇h, which its tangents are multiplied by."""
-        one = jnp.eye(problem.width, dtype=theta.dtype)[:, :, None]
+        one, dt = jnp.eye(problem.width, dtype=theta.dtype)[:, :, None], dt * scale
         step = LinearStep(one - dt * slopes(problem, t, theta), one)
         return theta - dt * pulls(problem, t, theta) + change, step
 
@@ -85,38 +96,39 @@ class Explicit(Rule):
 class Implicit(Rule):
     """x + γ h(x) = θ + change, h at the end of the step."""
 
-    def linear(self, problem: Problem, t: Scalar, dt: Scalar) -> LinearStep:
+    def linear(self, problem: Problem, t: Scalar, dt: Scalar, scale: Scalar = 1.0) -> LinearStep:
         """Return the step that multiplies by nothing before the change, and by (1 + γΛ_{t+γ})⁻¹ after it."""
         one = jnp.eye(problem.width)
-        stiff = fields.drift_theta(problem, t + dt, jnp.zeros(problem.width))
-        return LinearStep(one, _inverse(one + dt * stiff))
+        return LinearStep(one, _inverse(one + dt * stiffness(problem, t + dt, scale)))
 
-    def move(self, problem: Problem, t: Scalar, dt: Scalar, theta: Array, change: Array) -> tuple[Array, LinearStep]:
+    def move(
+        self, problem: Problem, t: Scalar, dt: Scalar, theta: Array, change: Array, scale: Scalar = 1.0
+    ) -> tuple[Array, LinearStep]:
         """Return x of every particle: by the proximal step where there is a formula, otherwise by Newton from θ; where
         that has not settled and the penalty may have kinks, by a search.
 
         The slope of tangents is ∂x/∂target: (1 + γ∇h)⁻¹, and 0 at a kink, where x stays.
         """
         one = jnp.eye(problem.width, dtype=theta.dtype)[:, :, None]
-        target = theta + change
+        target, later, dt = theta + change, t + dt, dt * scale
         if problem.penalty.prox is not None:
 
             def prox(v: Array) -> Array:
-                return fields.prox(problem, t + dt, dt, v).astype(theta.dtype)
+                return fields.prox(problem, later, dt, v).astype(theta.dtype)
 
             return jax.vmap(prox, -1, -1)(target), LinearStep(one, jax.vmap(jax.jacfwd(prox), -1, -1)(target))
 
         def inverse(x: Array) -> Array:
-            return _inverse(one + dt * slopes(problem, t + dt, x))
+            return _inverse(one + dt * slopes(problem, later, x))
 
         def newton(_: Scalar, x: Array) -> Array:
-            miss = x + dt * pulls(problem, t + dt, x) - target
+            miss = x + dt * pulls(problem, later, x) - target
             return x - jnp.einsum("abs,bs->as", inverse(x), miss)
 
         x = jax.lax.fori_loop(0, NEWTON, newton, theta)
         if problem.penalty.smooth:
             return x, LinearStep(one, inverse(x))
-        return _settled(problem, t + dt, dt, x, target)
+        return _settled(problem, later, dt, x, target)
 
 
 def _settled(problem: Problem, t: Scalar, dt: Scalar, x: Array, target: Array) -> tuple[Array, LinearStep]:

@@ -19,16 +19,18 @@ from jax.typing import DTypeLike
 from numpy.typing import ArrayLike
 
 from .._types import Array, Key, Scalar, Tree
-from ..algorithms import Algorithm
-from ..problem import Problem, fields, observables
+from ..algorithms import Algorithm, IterateAverage
+from ..problem import Problem, observables, trained
 from ..problem.data import Table
 from ..problem.mixture import moved, place, push
 from ..results.metrics import CONTROL, INTERNAL, SOFT, Named
-from . import noise, planning
+from ..results.variables import OF
+from . import noise, planning, training
 from .integrator import Explicit, Implicit
 from .memory import ALTERNATING, Memory, Moments, ladder
-from .response import KickRegression, Local, Regression, Response, of_samples
+from .response import KickRegression, Local, Regression, Response
 from .system import Start, Step, System, each, groups_of, moments
+from .training import Iterate, Known, Training
 from .weight_side import Averages, Linear, Particles, View
 
 FIRST = 2**31 - 1
@@ -55,6 +57,7 @@ def assemble(
     metrics: Named = (),
     weight_metrics: Named = (),
     kernels: bool = False,
+    averages: tuple[tuple[str, IterateAverage], ...] = (),
 ) -> System:
     """Return the system of a march of so many samples; `linear`: whether h = Λθ. Left out, the response is found by
     regression: on the noise where that tells all, on the path of w for particles and several groups."""
@@ -64,7 +67,7 @@ def assemble(
         problem, algorithm, groups, samples, memory=memory,
         weights=Linear() if linear else Particles(), response=response or regression,
         rule=Explicit() if algorithm.discrete else Implicit(), dtype=dtype,
-        metrics=metrics, weight_metrics=weight_metrics, kernels=kernels,
+        metrics=metrics, weight_metrics=weight_metrics, kernels=kernels, averages=dict(averages),
     )  # fmt: skip
 
 
@@ -79,32 +82,41 @@ class State(NamedTuple):
     """What the algorithm keeps of it."""
     weights: Tree
     """Of the weight side, whose own it is."""
-    intercept: Array | None = None
-    """β, (m,), where the student has one."""
+    training: Training
+    """Trained parameters, among them an intercept, and the state of a rate."""
+    iterates: dict[str, Iterate]
+    """Averages of the iterates by name."""
+    last: Array
+    """The time at which the step before began."""
 
 
 def init(system: System, start: Start) -> State:
     """Return the state of one replica before step 0: samples have no past."""
-    _, m, _, M = system.shape
-    key = jax.random.fold_in(start.key, FIRST)
+    g, m, k, M = system.shape
+    key, begun = jax.random.fold_in(start.key, FIRST), training.begin(system)
+    double, rows = jnp.float64, jnp.zeros((m, M), system.dtype)
+    none = Iterate(rows, rows, jnp.zeros((g, m, M), system.dtype), jnp.zeros((g, m, m + k), double), begun.shared)
     return State(
         forces=jnp.zeros((system.memory.size, m, M), system.dtype),
         response=system.response.init(system),
         increments=system.algorithm.start_increments(key, (M,), system.problem.sample_ratio),
         weights=system.weights.init(system, start),
-        intercept=jnp.zeros(m, jnp.float64) if system.problem.bias else None,
+        training=begun,
+        iterates=dict.fromkeys(system.averages, none),
+        last=jnp.zeros((), double),
     )
 
 
-def _star(system: System, view: View) -> Array:
+def _starred(system: System, along: Array) -> Array:
     """C_θ^q(i, *), (g, m, k)."""
-    return jnp.einsum("gab,gcb->gac", view.along, system.groups.root[:, system.problem.width :])
+    return jnp.einsum("gab,gcb->gac", along, system.groups.root[:, system.problem.width :])
 
 
 def _samples(system: System, start: Start, state: State, view: View) -> tuple[Array, Array]:
     """r_i of every sample (`eq:dmft_disc_r`), and what moves its class in it: b_c + β, (m, M) both."""
-    problem, overlap = system.problem, jnp.einsum("g,gab->ab", system.groups.share, _star(system, view))
-    shift = moved(problem, place(problem, overlap, state.intercept), start.z, jnp.zeros_like(view.w))
+    problem, overlap = system.problem, jnp.einsum("g,gab->ab", system.groups.share, _starred(system, view.along))
+    at = place(problem, overlap, state.training.shared.get("intercept"))
+    shift = moved(problem, at, start.z, jnp.zeros_like(view.w))
     return view.w + shift - view.f / jnp.asarray(problem.sample_ratio, system.dtype), shift
 
 
@@ -113,55 +125,80 @@ def step(system: System, start: Start, state: State, x: Step) -> tuple[State, di
     view = system.weights.view(system, x, start, state.weights, state.forces)
     data, averages, seen = data_step(system, start, state, x, view)
     weights = system.weights.advance(system, x, start, state.weights, view, averages)
-    groups, intercept, star = system.groups, state.intercept, _star(system, view)
-    if intercept is not None:
-        seen["intercept"] = intercept
-        assert averages.push.level is not None
-        intercept = intercept - x.dt * averages.push.level
-    weight = groups.share * groups.tested
-    seen |= {
-        "norm": jnp.einsum("g,gab->ab", groups.share, view.norm),
-        "overlap": jnp.einsum("g,gab->ab", groups.share, star),
-        "fresh_norm": jnp.einsum("g,gab->ab", weight, view.norm),
-        "fresh_overlap": jnp.einsum("g,gab->ab", weight, star),
-    }
-    if len(groups.share) > 1:
-        seen |= {"norm_by_group": view.norm, "overlap_by_group": star}
+    seen |= _of_weights(system, view.norm, view.along)
     if system.weight_metrics:
         theta, theta_star = system.weights.draw(system, start, state.weights, view)
         for name, fn in system.weight_metrics:
             of_weights = jax.vmap(jax.vmap(fn, in_axes=(-1, -1)))(theta, theta_star)
-            seen[name] = jnp.dot(groups.share, jnp.mean(of_weights, axis=-1).astype(jnp.float64))
+            seen[name] = jnp.dot(system.groups.share, jnp.mean(of_weights, axis=-1).astype(jnp.float64))
     if system.kernels:
         seen |= {"own": view.own, "rest": view.rest, "along": view.along}
-    return data._replace(weights=weights, intercept=intercept), seen
+    for average, iterate in data.iterates.items():
+        own = _of_samples(system, start, iterate.r, iterate.w, iterate.shared)
+        own |= _of_weights(system, iterate.norm, iterate.along) | iterate.shared
+        seen |= {f"{average}{OF}{name}": value for name, value in own.items()}
+    return data._replace(weights=weights, last=x.t), seen
+
+
+def _of_weights(system: System, norm: Array, along: Array) -> dict[str, Array]:
+    """What is recorded of the weights' second moments, (g, m, m) and along their start."""
+    groups = system.groups
+    star, weight = _starred(system, along), groups.share * groups.tested
+    seen = {
+        "norm": jnp.einsum("g,gab->ab", groups.share, norm),
+        "overlap": jnp.einsum("g,gab->ab", groups.share, star),
+        "fresh_norm": jnp.einsum("g,gab->ab", weight, norm),
+        "fresh_overlap": jnp.einsum("g,gab->ab", weight, star),
+    }
+    return seen | ({"norm_by_group": norm, "overlap_by_group": star} if len(groups.share) > 1 else {})
+
+
+def _of_samples(system: System, start: Start, r: Array, w: Array, shared: dict[str, Array]) -> dict[str, Array]:
+    """Averages over the samples, at r and, as a control, at w, with these values of the trained parameters."""
+    problem, seen = training.problem_at(system, shared), {}
+    for name, fn in (observables.on_samples(problem) | dict(system.metrics)).items():
+        for told, at in ((f"train_{name}", r), (CONTROL.format(name), w)):
+            seen[told] = jnp.mean(each(fn)(at, start.r_star, start.z)).astype(jnp.float64)
+    if (soft := observables.softened(problem, r, start.r_star, start.z)) is not None:
+        seen[SOFT] = soft.astype(jnp.float64)
+    return seen
 
 
 def data_step(
     system: System, start: Start, state: State, x: Step, view: View
 ) -> tuple[State, Averages, dict[str, Array]]:
     """Return the state with the samples after step i, averages for the weights, and what is recorded of the samples."""
-    problem, basis, r_star, z = system.problem, start.basis, start.r_star, start.z
+    problem, basis, before = system.problem, start.basis, state.training
     r, shift = _samples(system, start, state, view)
-    force = of_samples(fields.force, problem, x.t, r, start)
     increments, Z, expected = noise.increments(system, state.increments, start, x)
-    driven = force if expected is None else expected * force
-    here = Local(r, view.w, shift, force, driven, Z, expected, view.kicks)
+    made = training.forced(system, start, x, before, r, expected, _known(system, view))
+    driven = made.force if expected is None else expected * made.force
+    here = Local(r, view.w, shift, made.force, driven, Z, expected, view.kicks, made.at, made.slope)
     answer, response = system.response.step(system, x, start, state.response, view.rho, here)
-    F = Z * force  # dL of eq:Sigma_ell, eq:Sigma_ell_planted
+    F = Z * made.force  # dL of eq:Sigma_ell, eq:Sigma_ell_planted
     with_basis = moments(driven, basis[: problem.width + problem.k])
-    averages = Averages(answer, with_basis, F, push(problem, z, driven))
-    seen = {}
-    for name, fn in (observables.on_samples(problem) | dict(system.metrics)).items():
-        for told, at in ((f"train_{name}", r), (CONTROL.format(name), view.w + shift)):
-            seen[told] = jnp.mean(each(fn)(at, r_star, z)).astype(jnp.float64)
-    if (soft := observables.softened(problem, r, r_star, z)) is not None:
-        seen[SOFT] = soft.astype(jnp.float64)
+    pushed = push(problem, start.z, driven)
+    moved_on = training.after(system, start, x, before, made, r, expected, pushed.level)
+    averages = Averages(answer, with_basis, F, pushed, training.driven(system, x, made, moved_on))
+    seen = _of_samples(system, start, r, view.w + shift, before.shared) | before.shared
     if system.kernels:
         assert answer.equal is not None
         seen |= {"Gamma": answer.apart[0], "response": answer.kappa, "equal": answer.equal}
+    now = Iterate(r, view.w + shift, view.rest, view.along, before.shared)
+    iterates = training.averaged(system, x, state.iterates, state.last, now)
     forces = system.memory.push(x.memory, state.forces, F)
-    return state._replace(forces=forces, response=response, increments=increments), averages, seen
+    state = state._replace(forces=forces, response=response, increments=increments, training=moved_on)
+    return state._replace(iterates=iterates), averages, seen
+
+
+def _known(system: System, view: View) -> Known:
+    """What a rate may know of the weights."""
+    share, m = system.groups.share, system.problem.width
+    norm = jnp.einsum("g,gab->ab", share, view.norm)
+    overlap = jnp.einsum("g,gab->ab", share, _starred(system, view.along))
+    began = system.groups.root[:, :m]
+    apart = view.norm - 2 * jnp.einsum("gac,gbc->gab", view.along, began) + jnp.einsum("gac,gbc->gab", began, began)
+    return Known(norm, overlap, jnp.einsum("g,gaa->", share, apart))
 
 
 def recorded(system: System) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
@@ -175,9 +212,12 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
     out: dict[str, tuple[tuple[int, ...], DTypeLike]] = {name: ((), double) for name in scalars}
     out |= {name: ((m, m), double) for name in ("norm", "fresh_norm")}
     out |= {name: ((m, k), double) for name in ("overlap", "fresh_overlap")}
+    out |= {name: (np.shape(part.start), double) for name, part in trained.trained_of(system.problem).items()}
     out |= {"intercept": ((m,), double)} if system.problem.bias else {}
     if g > 1:
         out |= {"norm_by_group": ((g, m, m), double), "overlap_by_group": ((g, m, k), double)}
+    of_weights = {name for name, _ in system.weight_metrics}
+    out |= {f"{average}{OF}{name}": out[name] for average in system.averages for name in out if name not in of_weights}
     if system.kernels:
         out |= {
             "Gamma": ((m, m), double),

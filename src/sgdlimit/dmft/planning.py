@@ -224,7 +224,8 @@ def functions(problem: Problem, algorithm: Algorithm, times: Host, slopes: tuple
 
     An algorithm in discrete time also makes kernels that change sign from step to step, and one whose increments know
     each other, such as draws without replacement, kernels that change within an epoch of few steps; a field that is no
-    gradient makes them oscillate, with the frequencies of xΓ + Λ over the spectrum x of the data. Rates are those of
+    gradient, and momentum of little friction, make them oscillate, with the frequencies of xΓ + Λ over the spectrum x
+    of the data. Rates are those of
     the clock by which weights forget (`speed_of`).
     """
     gaps, speed = np.diff(times), speed_of(problem, times)
@@ -238,6 +239,8 @@ def functions(problem: Problem, algorithm: Algorithm, times: Host, slopes: tuple
     gamma, stiff = slopes
     spectrum = np.outer(problem.data.table().variance, marchenko_pastur(float(problem.sample_ratio), 1.0).nodes).ravel()
     values = np.linalg.eigvals(spectrum[:, None, None] * gamma + stiff)
+    if (friction := algorithm.how.friction) is not None:  # x'' + κx' + value·x = 0
+        values, stiff = friction / 2 + np.sqrt(friction**2 / 4 - values.astype(complex)), 0 * stiff
     fastest = float(np.max(np.abs(values.imag)))
     pairs: tuple[tuple[float, float], ...] = ()
     if fastest * length > 2 * math.pi * PERIODS:
@@ -267,7 +270,8 @@ def tile(system: System, replicas: int) -> int:
     if jax.default_backend() != "cpu":
         return replicas
     (g, m, _, samples), n, particles = system.shape, system.memory.size, isinstance(system.weights, Particles)
-    rows = (2 + 2 * g * particles) * n * m + g * m  # moments of forces, of w, of particles and their noise
+    more = system.algorithm.how.noisy * n * m + len(system.averages) * (2 + g) * m
+    rows = (2 + 2 * g * particles) * n * m + g * m + more  # moments of forces, of w, of particles and their noise
     size = rows * samples * 4
     fitting = max(1, min(TILE // size, replicas // 2))
     return max(b for b in range(1, replicas + 1) if replicas % b == 0 and b <= fitting)

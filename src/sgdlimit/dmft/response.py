@@ -33,10 +33,9 @@ from typing import ClassVar, NamedTuple, final
 import jax
 import jax.numpy as jnp
 
-from .._types import Array, Scalar, Tree
-from ..problem import Problem, fields
+from .._types import Array, Tree
 from .memory import Dense, Memory, combine
-from .system import Start, Step, System, each, moments
+from .system import Start, Step, System, moments
 
 RIDGE = 1e-5
 """Added to the Gram matrix of regressors of unit size: in single precision 1e-7 ends in a factor that is no number."""
@@ -58,8 +57,12 @@ class Local(NamedTuple):
     """(M,)."""
     expected: Array | None
     """That mean, (M,); None where it is 1."""
-    kicks: "Kicks | None" = None
+    kicks: "Kicks | None"
     """The noise that has driven w, where the weights keep it."""
+    at: Callable[[Array], Array]
+    """The force at other pre-activations."""
+    slope: Callable[[Array], Array]
+    """∂ℓ_i/∂r at pre-activations, (m, m, M)."""
 
 
 class Answer(NamedTuple):
@@ -97,11 +100,6 @@ class Response(abc.ABC):
         self, system: System, step: Step, start: Start, state: Tree, rho: Array, here: Local
     ) -> tuple[Answer, Tree]:
         """Return the answer at step i and the state after it; `rho` are the coefficients of R_w(i, ·)."""
-
-
-def of_samples(field: Callable[..., Array], problem: Problem, t: Scalar, r: Array, start: Start) -> Array:
-    """Return a field such as `fields.force`, ℓ_t, of every sample at r, (m, …, M), in the precision of r."""
-    return each(lambda *sample: field(problem, t, *sample))(r, start.r_star, start.z).astype(r.dtype)
 
 
 def regress(gram: Array, cross: Array) -> Array:
@@ -175,14 +173,14 @@ def _known(x: Array, basis: Array) -> Array:
     return moments(x, basis).astype(x.dtype) @ basis
 
 
-def _anchor(system: System, step: Step, start: Start, here: Local) -> Array:
+def _anchor(start: Start, here: Local) -> Array:
     """The force at E[w_i | w_0, w*], (m, M), less its part along the basis; nothing where what is left is rounding.
 
     A force that is the same for all samples, as where all labels are equal, is the row of ones: what rounding makes of
     two equal regressors can be as large as the ridge, and marches ran away from it.
     """
     r = _known(here.w, start.basis) + here.shift
-    force = of_samples(fields.force, system.problem, step.t, r, start)
+    force = here.at(r)
     rest = force - _known(force, start.basis)
     size, whole = (jnp.sqrt(jnp.mean(part**2, axis=-1, keepdims=True)) for part in (rest, force))
     return jnp.where(size > DISTINCT * whole, rest, 0.0)
@@ -243,7 +241,7 @@ class KickRegression(Response):
         """Return κ; the noise is orthogonal to the basis, so that force and anchor are taken beside it."""
         assert here.kicks is not None
         (n, m, M), basis = here.kicks.moments.shape, start.basis
-        now = jnp.concatenate([_anchor(system, step, start, here), here.driven - _known(here.driven, basis)])
+        now = jnp.concatenate([_anchor(start, here), here.driven - _known(here.driven, basis)])
         inner, mixed = moments(now, now), moments(here.kicks.moments.reshape(n * m, M), now)
         gram = jnp.block(
             [[inner[:m, :m], mixed[:, :m].T], [mixed[:, :m], here.kicks.gram.reshape(n * m, n * m)]]
@@ -270,7 +268,7 @@ class Regression(Response):
         """Return Γ_i, κ, and the path with w_i, from products of the samples; those of the past are carried along."""
         (n, m, M), basis = state.moments.shape, start.basis
         now, past = (
-            jnp.concatenate([here.w, _anchor(system, step, start, here), here.driven]),
+            jnp.concatenate([here.w, _anchor(start, here), here.driven]),
             state.moments.reshape(n * m, M),
         )
         inner, beside, mixed = (moments(a, b) for a, b in ((now, now), (now, basis), (past, now)))
@@ -318,7 +316,7 @@ class Tangents(Response):
     ) -> tuple[Answer, Array]:
         """Return Γ_i = E[∇ℓ], κ from the moments ξ_b = E[∇ℓ q_b] of 𝓡(i, ·), and the next H."""
         H, memory, m = state, system.memory, system.problem.width
-        slope = of_samples(fields.force_r, system.problem, step.t, here.r, start)
+        slope = here.slope(here.r)
         weighted = slope if here.expected is None else here.expected * slope
         delta = jnp.asarray(system.problem.sample_ratio, H.dtype)
         q = combine(-rho.astype(H.dtype) / delta, H)

@@ -4,6 +4,7 @@ All samples of a march lie along the last axis of an array: `each` is a function
 averages of their products.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 from .._linalg import root_of
 from .._tree import model, static
 from .._types import Array, Key, Tree
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, IterateAverage
 from ..problem import Problem
 from ..problem.data import Table
 from ..results.metrics import Named
@@ -94,6 +95,8 @@ class System:
     metrics: Named = static(default=())
     weight_metrics: Named = static(default=())
     kernels: bool = static(default=False)
+    averages: dict[str, IterateAverage] = dataclasses.field(default_factory=dict)
+    """Of the iterates, by name."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -19,9 +19,11 @@ import jax.numpy as jnp
 from .._types import Array, Tree
 from ..problem.mixture import Push
 from . import noise
+from .integrator import LinearStep, pulls, slopes, stiffness
 from .memory import combine
 from .response import Answer, Kicks
 from .system import Start, Step, System, moments
+from .training import Drive, normals
 
 NEGLIGIBLE = 1e-8
 """Share of the noise below which a direction of it is left to what is known. Larger ones bias: 1/M by some percent."""
@@ -57,8 +59,10 @@ class Averages(NamedTuple):
     """E[ℓ_i · coordinates of (w_0, w*)], (m, m+k)."""
     force: Array
     """F_i, (m, M): what the noise of the weights is mixed from."""
-    push: Push = Push()
+    push: Push
     """What moves the means of a mixture and an intercept."""
+    drive: Drive
+    """What else drives the weights."""
 
 
 class WeightSide(abc.ABC):
@@ -130,12 +134,11 @@ def _teacher(system: System, start: Start) -> Array:
     return jnp.einsum("gab,gbs->gas", system.groups.root[:, m:].astype(system.dtype), start.coordinates)
 
 
-def _respond(
-    system: System, step: Step, state: "LinearState", averages: Averages, before: Array, after: Array
-) -> "LinearState":
+def _respond(system: System, step: Step, state: "LinearState", averages: Averages, pace: "Paced") -> "LinearState":
     """R_θ(i+1, ·) = after (before R_θ(i, ·) − γ s [Γ R_θ(i, ·) + Σ_l 𝓡(i,l) R_θ(l, ·)]), R_θ(i+1, i) = after.
 
-    The bracket of one group, times s, is what the force answers to the noise that drives w.
+    The bracket of one group, times s, is what the force answers to the noise that drives w. Where every coordinate has
+    its own rate that multiplies bracket and noise; with a friction both drive the velocity.
     """
     memory, variance = system.memory, system.groups.variance[:, None, None, None]
     gamma, kappa = averages.answer.gamma, averages.answer.kappa
@@ -146,11 +149,64 @@ def _respond(
         pulled = variance * (jnp.einsum("oa,gnab->gnob", gamma, state.Y) + remembered)
         shifted = memory.shift(step.memory, state.Y, 1).transpose(0, 2, 1, 3)
         N = jax.vmap(lambda N, new: memory.push(step.memory, memory.shift(step.memory, N, 2), new))(state.N, shifted)
-    moved = jnp.einsum("goa,gnab->gnob", before, state.Y) - step.dt * pulled
-    moved = jnp.einsum("goa,gnab->gnob", after, moved)
+    gain = averages.drive.gain
+    pulled = pulled if gain is None else gain[:, None, :, None] * pulled
+    newest = pace.newest if gain is None else pace.newest * gain[:, None, :]
+    Y, velocity = pace.moved(step.dt, state.Y, state.velocity, -step.dt * pulled)
     u = memory.new(step.memory, jnp.float64)
-    Y = memory.shift(step.memory, moved, 1) + u[None, :, None, None] * after[:, None]
-    return state._replace(Y=Y, N=N)
+    Y = memory.shift(step.memory, Y, 1) + u[None, :, None, None] * newest[:, None]
+    if velocity is not None:
+        new = u[None, :, None, None] * pace.damp * jnp.eye(newest.shape[-1])
+        velocity = memory.shift(step.memory, velocity, 1) + new
+    return state._replace(Y=Y, N=N, velocity=velocity)
+
+
+class Paced(NamedTuple):
+    """How a step moves what is linear in θ, θ ← after (before θ + change), or by way of a velocity."""
+
+    before: Array
+    """(g, m, m)."""
+    after: Array
+    stiff: Array | None = None
+    """Λ, (g, m, m), where there is a friction: it pulls at the velocity."""
+    damp: Tree = 1.0
+    """1/(1 + γκ)."""
+    dt: Tree = 1.0
+
+    @property
+    def newest(self) -> Array:
+        """What is left at the end of a step of a kick in it, (g, m, m)."""
+        return self.after if self.stiff is None else self.dt * self.damp * self.after
+
+    def moved(self, dt: Tree, x: Array, velocity: Array | None, change: Array) -> tuple[Array, Array | None]:
+        """Return x, (g, …, m, b), and its velocity after the step."""
+        if self.stiff is None or velocity is None:
+            moved = jnp.einsum("goa,g...ab->g...ob", self.before, x) + change
+            return jnp.einsum("goa,g...ab->g...ob", self.after, moved), None
+        velocity = self.damp * (velocity + change - dt * jnp.einsum("goa,g...ab->g...ob", self.stiff, x))
+        return jnp.einsum("goa,g...ab->g...ob", self.after, x + dt * velocity), velocity
+
+
+def _paced(
+    system: System, step: Step, drive: Drive, linear: LinearStep | None = None, stiff: Array | None = None
+) -> Paced:
+    """The step of what is linear in θ; `linear` and `stiff`: of particles, on average."""
+    g, m, one = system.shape[0], system.problem.width, jnp.eye(system.problem.width)
+    scales = jnp.broadcast_to(jnp.asarray(drive.penalty), (g, m)) if jnp.ndim(drive.penalty) else None
+    left = 1.0 if drive.decay is None else 1.0 / (1.0 + step.dt * drive.decay)
+    if system.algorithm.discrete and drive.decay is not None:
+        left = 1.0 - step.dt * drive.decay
+    if drive.friction is not None:
+        if stiff is None:
+            stiff = jnp.broadcast_to(stiffness(system.problem, step.t, drive.penalty), (g, m, m))
+        whole = jnp.broadcast_to(one, (g, m, m))
+        return Paced(whole, left * whole, stiff, 1.0 / (1.0 + step.dt * drive.friction), step.dt)
+    if linear is None and scales is not None:
+        linear = jax.vmap(lambda scale: system.rule.linear(system.problem, step.t, step.dt, scale))(scales)
+    elif linear is None:
+        linear = system.rule.linear(system.problem, step.t, step.dt, drive.penalty)
+    before, after = (jnp.broadcast_to(part, (g, m, m)) for part in linear)
+    return Paced(before, after if drive.decay is None else left * after)
 
 
 class LinearState(NamedTuple):
@@ -166,6 +222,12 @@ class LinearState(NamedTuple):
     """Moments of a^q_j, (g, n, m, m+k), of more groups than one."""
     kicks: Kicks | None = None
     """The noise that has driven w, where the response is found from it."""
+    jumps: Array | None = None
+    """Moments of the noise that a step adds itself, not yet mixed, (n, m, M)."""
+    velocity: Array | None = None
+    """Moments of the response of the velocity, as Y, where there is a friction."""
+    speed: Array | None = None
+    """The velocity along the start, (g, m, m+k)."""
 
 
 @final
@@ -177,12 +239,17 @@ class Linear(WeightSide):
         """Return a response without a past, and the weights along their start, θ_0 = θ⁰."""
         (g, m, k, M), n, of_kicks = system.shape, system.memory.size, system.response.of_kicks
         none = Kicks(jnp.zeros((n, m, M), system.dtype), jnp.zeros((n, m, n, m), jnp.float64))
+        how = system.algorithm.how
+        moving = how.friction is not None
         return LinearState(
             Y=jnp.zeros((g, n, m, m), jnp.float64),
             N=None if of_kicks else jnp.zeros((g, n, m, n, m), jnp.float64),
             along=system.groups.root[:, :m],
             past=jnp.zeros((g, n, m, m + k), jnp.float64) if g > 1 else None,
             kicks=none if of_kicks else None,
+            jumps=jnp.zeros((n, m, M), system.dtype) if how.noisy else None,
+            velocity=jnp.zeros((g, n, m, m), jnp.float64) if moving else None,
+            speed=jnp.zeros((g, m, m + k), jnp.float64) if moving else None,
         )
 
     def view(self, system: System, step: Step, start: Start, state: LinearState, forces: Array) -> View:
@@ -192,11 +259,13 @@ class Linear(WeightSide):
         size = groups.variance / system.problem.sample_ratio
         past = jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), forces)
         rest = jnp.sqrt(size).astype(dtype)[:, None, None] * past
+        if state.jumps is not None:
+            rest = rest + jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), state.jumps)
         if g > 1:  # past and rest are then not computed, unless draws or kernels ask for them
             together, norm, w = _together(system, rho), *self._of_groups(system, start, state, forces, rho)
             return View(together, rho, rest, w, combine(together.astype(dtype), forces), norm, state.along)
-        norm = moments(past, past)
-        norm = size[:, None, None] * norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
+        norm = size[:, None, None] * moments(past, past) if state.jumps is None else moments(rest, rest)
+        norm = norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
         together = _together(system, rho)
         if state.kicks is None:
             w = _fresh(system, start, state.along, rest)
@@ -212,8 +281,12 @@ class Linear(WeightSide):
         """C_θ^q(i, i) and w, from the few moments of the forces that every f^q is a combination of."""
         groups, (g, m, _, M), n = system.groups, system.shape, system.memory.size
         size = groups.variance / system.problem.sample_ratio
-        rows = jnp.sqrt(size)[:, None, None] * rho.transpose(0, 2, 1, 3).reshape(g, m, n * m)
-        flat = forces.reshape(n * m, M)
+        rows = rho.transpose(0, 2, 1, 3).reshape(g, m, n * m)
+        flat, size = forces.reshape(n * m, M), jnp.sqrt(size)[:, None, None]
+        if state.jumps is None:
+            rows = size * rows
+        else:
+            rows, flat = jnp.concatenate([size * rows, rows], 2), jnp.concatenate([flat, state.jumps.reshape(n * m, M)])
         double = flat.astype(jnp.float64)  # the functions nearly cancel
         norm = jnp.einsum("gax,gbx->gab", rows @ moments(double, double), rows)
         norm = norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
@@ -234,8 +307,8 @@ class Linear(WeightSide):
         several each has Γa + Σ𝓡a itself, and what then is left of E[ℓ · coordinates] is shared by all: an average for
         each of them would have noise that adds up to a bias of g/M.
         """
-        groups, g, dt = system.groups, system.shape[0], step.dt
-        before, after = system.rule.linear(system.problem, step.t, dt)
+        groups, g, dt, drive = system.groups, system.shape[0], step.dt, averages.drive
+        pace = _paced(system, step, drive)
         left, pull, past = averages.with_basis, 0.0, None
         if g > 1:
             assert state.past is not None
@@ -248,14 +321,25 @@ class Linear(WeightSide):
         pull = pull + scale * jnp.einsum("ab,gbc->gac", left, groups.across)
         if (means := averages.push.means) is not None:  # E[a_j startᵀ] is that of θ*
             pull = pull + jnp.einsum("ok,gkb->gob", means, groups.root[:, system.problem.width :])
-        along = jnp.einsum("oa,gab->gob", after, jnp.einsum("oa,gab->gob", before, state.along) - dt * pull)
-        steps = (jnp.broadcast_to(part, (g, *part.shape)) for part in (before, after))
-        kicks = state.kicks and self._kicked(system, step, start, state.kicks, averages.force)
-        return _respond(system, step, state, averages, *steps)._replace(along=along, past=past, kicks=kicks)
+        if drive.gain is not None:
+            pull = drive.gain[:, :, None] * pull
+        along, speed = pace.moved(dt, state.along, state.speed, -dt * pull)
+        jump, jumps = None, state.jumps
+        if jumps is not None and drive.sigma is not None:
+            jump = drive.sigma.astype(system.dtype) * normals(start, step, averages.force.shape, system.dtype)
+            jumps = system.memory.push(step.memory, jumps, jump)
+        kicks = state.kicks and self._kicked(system, step, start, state.kicks, averages.force, jump)
+        moved = _respond(system, step, state, averages, pace)
+        return moved._replace(along=along, past=past, kicks=kicks, jumps=jumps, speed=speed)
 
-    def _kicked(self, system: System, step: Step, start: Start, past: Kicks, force: Array) -> Kicks:
-        """The noise with its newest part, Q F_i/√δ off what is known, and its second moments: V ← E V + u ΔU."""
+    def _kicked(self, system: System, step: Step, start: Start, past: Kicks, force: Array, jump: Array | None) -> Kicks:
+        """The noise with its newest part, Q F_i/√δ off what is known, and its second moments: V ← E V + u ΔU.
+
+        A jump that the step adds itself reaches w as √s of what a kick of the data, which is divided by √s, does.
+        """
         delta = jnp.asarray(system.problem.sample_ratio, system.dtype)
+        if jump is not None:
+            force = force + jnp.sqrt(delta / system.groups.variance[0].astype(system.dtype)) * jump
         new = noise.off(start.basis, noise.mix_together(start.signs[0], force[None])) / jnp.sqrt(delta)
         return past.pushed(system.memory, step.memory, new)
 
@@ -278,6 +362,8 @@ class ParticleState(NamedTuple):
     """Moments of ΔU_j, (g, n, m, M)."""
     mean: LinearState
     """The response of weights that all have the mean slope E∇h; `along` is not used."""
+    speed: Array | None = None
+    """Velocities, (g, m, M), where there is a friction."""
 
 
 @final
@@ -299,7 +385,8 @@ class Particles(WeightSide):
             theta=jnp.einsum("gab,gbs->gas", root, start.coordinates),
             past=jnp.zeros((g, n, m, M), dtype),
             noise=jnp.zeros((g, n, m, M), dtype),
-            mean=Linear().init(system, start),
+            mean=Linear().init(system, start)._replace(jumps=None),
+            speed=None if system.algorithm.how.friction is None else jnp.zeros((g, m, M), dtype),
         )
 
     def view(self, system: System, step: Step, start: Start, state: ParticleState, forces: Array) -> View:
@@ -337,23 +424,43 @@ class Particles(WeightSide):
     ) -> ParticleState:
         """Return every particle after the recursion, and the response at the mean slope."""
         memory, groups, dtype, dt = system.memory, system.groups, system.dtype, step.dt.astype(system.dtype)
+        drive = averages.drive
         gamma, kappa = (part.astype(dtype) for part in averages.answer.apart)
         remembered = jax.vmap(combine, in_axes=(None, 0))(kappa, state.past)
         pull = jnp.einsum("oa,gas->gos", gamma, state.theta) + remembered
         pull = pull + self._start_pull(system, start, averages, view, remembered)
         size = jnp.sqrt(groups.variance / system.problem.sample_ratio).astype(dtype)[:, None, None]
         jump = size * noise.mix(start.signs[1], averages.force[None])
+        if drive.sigma is not None:
+            jump = jump + drive.sigma.astype(dtype) * normals(start, step, state.theta.shape, system.dtype)
         jump = jax.vmap(noise.off)(self._fixed(start.coordinates), jump)
         variance = groups.variance.astype(dtype)[:, None, None]
-        move = jax.vmap(lambda theta, change: system.rule.move(system.problem, step.t, dt, theta, change))
         pull = variance * pull
         if (means := averages.push.means) is not None:
             pull = pull + jnp.einsum("ok,gks->gos", means.astype(dtype), _teacher(system, start))
-        theta, linear = move(state.theta, jump - dt * pull)
+        theta, speed, pace = self._moved(system, step, state, drive, jump - dt * pull)
         push = jax.vmap(lambda past, new: memory.push(step.memory, past, new))
-        slopes = jax.tree.map(lambda part: jnp.mean(part, axis=-1).astype(jnp.float64), linear)
-        mean = _respond(system, step, state.mean, averages, slopes.before, slopes.after)
-        return ParticleState(theta, push(state.past, state.theta), push(state.noise, jump), mean)
+        mean = _respond(system, step, state.mean, averages, pace)
+        return ParticleState(theta, push(state.past, state.theta), push(state.noise, jump), mean, speed)
+
+    def _moved(
+        self, system: System, step: Step, state: ParticleState, drive: Drive, change: Array
+    ) -> tuple[Array, Array | None, Paced]:
+        """Particles and their velocities after the step, and the step of what is linear in them, at the mean slope."""
+        problem, dt = system.problem, step.dt.astype(system.dtype)
+        scale = drive.penalty if isinstance(drive.penalty, float) else drive.penalty.astype(system.dtype)
+        if state.speed is None:
+            move = jax.vmap(lambda theta, change: system.rule.move(problem, step.t, dt, theta, change, scale))
+            theta, linear = move(state.theta, change)
+            linear = LinearStep(*(jnp.mean(part, axis=-1).astype(jnp.float64) for part in linear))
+            pace = _paced(system, step, drive, linear)
+            left = jnp.ones(()) if drive.decay is None else 1.0 / (1.0 + step.dt * drive.decay)
+            return left.astype(system.dtype) * theta, None, pace
+        pull, slope = (jax.vmap(lambda theta, f=f: f(problem, step.t, theta))(state.theta) for f in (pulls, slopes))
+        pace = _paced(system, step, drive, stiff=drive.penalty * jnp.mean(slope, axis=-1).astype(jnp.float64))
+        damp = jnp.asarray(pace.damp, system.dtype)
+        speed = damp * (state.speed + change - dt * scale * pull)
+        return jnp.einsum("goa,gas->gos", pace.after.astype(system.dtype), state.theta + dt * speed), speed, pace
 
     def _start_pull(self, system: System, start: Start, averages: Averages, view: View, remembered: Array) -> Array:
         """What (θ⁰, θ*) pull with in every group, (g, m, M), by Gaussian integration by parts.

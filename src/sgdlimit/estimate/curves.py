@@ -10,8 +10,19 @@ from ..dmft.planning import Level
 from ..dmft.work import Values
 from ..execute.place import Shared
 from ..problem import Problem
+from ..problem.trained import trained_of
 from ..results import metrics
-from ..results.variables import Estimate, Variable, coordinates, dims, estimated, ordered, over_replicas, total_error
+from ..results.variables import (
+    OF,
+    Estimate,
+    Variable,
+    coordinates,
+    dims,
+    estimated,
+    ordered,
+    over_replicas,
+    total_error,
+)
 from . import extrapolation, fresh
 from .extrapolation import Limit
 from .marched import Curve, Marched
@@ -64,7 +75,19 @@ class Labelled(NamedTuple):
 
 
 def label(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: Shared) -> Labelled:
-    """Return every variable with its errors from all sources, at the recorded times that all grids reached."""
+    """Return every variable with its errors from all sources, at the recorded times that all grids reached; those of
+    averages of the iterates after the others, each under the name of its average."""
+    whole = _labelled(found.of(""), sources, extrapolate, shared)
+    variables, errors, scales = dict(whole.variables), dict(whole.errors), dict(whole.scales)
+    for average in found.system.averages:
+        own = _labelled(found.of(average), sources, extrapolate, shared)
+        for parts, more in zip((variables, errors, scales), own[:1] + own[2:], strict=True):
+            parts |= {f"{average}{OF}{name}": value for name, value in more.items()}
+    return Labelled(variables, whole.coords, errors, scales)
+
+
+def _labelled(found: Marched, sources: Sequence[Source], extrapolate: bool, shared: Shared) -> Labelled:
+    """The variables of the iterates themselves, or of one of their averages."""
     problem, levels, records = found.system.problem, found.levels, found.records
     grids = [level.times[: part.reached] for level, part in zip(levels, records, strict=True)]
     end = min((grid[-1] if len(grid) else -1.0) for grid in grids)
@@ -128,19 +151,19 @@ def _between(sharp: np.ndarray, soft: np.ndarray, times: np.ndarray, stride: int
 
 def _scales(problem: Problem, limits: dict[str, Limit]) -> dict[str, float]:
     """An overlap may vanish by symmetry: its size is that of the product of the two lengths. So may an intercept: its
-    size is that of the pre-activations."""
+    size is that of the pre-activations; and a trained parameter: its size is that of the largest of them."""
     norm = limits["norm"].best
     if not norm.size:
         return {}
-    least = {}
+    least: dict[str, float] = {}
     if problem.k:
         student = np.sqrt(np.max(np.abs(norm.mean(axis=0))))
         least["overlap"] = student * np.sqrt(np.max(np.diag(problem.weight_gram())[problem.width :]))
     if problem.bias:
         least["intercept"] = np.sqrt(np.max(np.abs(limits["fresh_norm"].best.mean(axis=0))))
-    return {
-        name: float(max(np.max(np.abs(limits[name].best.mean(axis=0))), size, 1e-30)) for name, size in least.items()
-    }
+    sizes = {name: float(np.max(np.abs(limits[name].best.mean(axis=0)))) for name in (*least, *trained_of(problem))}
+    largest = max((sizes[name] for name in trained_of(problem)), default=0.0)
+    return {name: max(size, least.get(name, largest), 1e-30) for name, size in sizes.items()}
 
 
 def _kernels(found: Marched, at: np.ndarray) -> dict[str, Limit]:

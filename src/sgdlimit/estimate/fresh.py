@@ -6,6 +6,7 @@ from .._tree import identity_of, values_of
 from ..execute.place import Shared
 from ..measure.averages import Nodes, make_nodes, observe, quickly
 from ..problem.mixture import place
+from ..problem.trained import trained_of
 from ..results.metrics import CONTROL
 from . import extrapolation
 from .extrapolation import Limit
@@ -33,7 +34,8 @@ def averages(found: Marched, limits: dict[str, Limit], shared: Shared) -> dict[s
     def seen(nodes: Nodes, wanted: list[tuple[int, np.ndarray | slice, bool]]) -> list[dict[str, np.ndarray]]:
         """At an order and times, at the mean or that without the replica whose points are used: (replicas, times)."""
         moments = {}
-        for name in ("fresh_norm", "fresh_overlap", "overlap", "intercept"):
+        own = tuple(trained_of(system.problem))
+        for name in ("fresh_norm", "fresh_overlap", "overlap", "intercept", *own):
             if name in limits:
                 parts = []
                 for order, at, without in wanted:
@@ -41,7 +43,7 @@ def averages(found: Marched, limits: dict[str, Limit], shared: Shared) -> dict[s
                     mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
                     parts.append((count * mean - copies) / (count - 1) if without else mean)
                 moments[name] = np.concatenate(parts)
-        classes = place(system.problem, moments["overlap"], moments.get("intercept"))
+        classes = place(system.problem, moments["overlap"], moments.get("intercept"), moments)
         second = moments["fresh_norm"], moments["fresh_overlap"]
         averages_of = observe(system.problem, nodes, *second, system.metrics, classes)
         ends = np.cumsum([len(times[at]) for _, at, _ in wanted])[:-1]

@@ -1,14 +1,14 @@
 """What the marches of one stage found, and one curve of it, replica by replica."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..dmft.planning import Level, Steps
 from ..dmft.system import Start, System
 from ..dmft.work import Records
-from ..results.variables import TWO_TIME
+from ..results.variables import OF, TWO_TIME
 from .extrapolation import Limit
 
 
@@ -33,6 +33,20 @@ class Marched:
     fed_back: tuple[int, int]
     """Samples of one march, and marches of each replica, on the grid that the level of the curves comes from: fewer and
     larger than through all grids, since what a march of M samples feeds back to itself leaves a bias of 1/M."""
+
+    def of(self, average: str) -> "Marched":
+        """Return what was found of one average of the iterates, under the names of its variables; "": of the iterates
+        themselves."""
+        if not self.system.averages:
+            return self
+
+        def own(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            parts = ((name.rpartition(OF), value) for name, value in values.items())
+            return {name: value for (head, _, name), value in parts if head == average}
+
+        records = [replace(part, values=own(part.values)) for part in self.records]
+        projection = None if self.projection is None else own(self.projection)
+        return replace(self, records=records, shift=own(self.shift), projection=projection)
 
     @property
     def diverged(self) -> bool:

@@ -17,8 +17,9 @@ from ..control import stages
 from ..control.marches import Stage
 from ..control.question import Averages, Given, asked
 from ..control.stages import Outcome
-from ..dmft.response import Answer, Local, Response, Tangents, of_samples
+from ..dmft.response import Answer, Local, Response, Tangents
 from ..dmft.system import Start, Step, System
+from ..dmft.training import of_samples
 from ..errors import check_words, reject
 from ..execute.crew import alone, precisely
 from ..problem import Problem, fields
@@ -75,9 +76,8 @@ class Paper(Response):
         self, system: System, step: Step, start: Start, state: Processes, rho: Array, here: Local
     ) -> tuple[Answer, Processes]:
         """Return Γ_i and 𝓡(i, j) = γ_j R_ℓ(i, j), (rows, m, m), and the processes with row i written."""
-        slope, bend = (
-            of_samples(field, system.problem, step.t, here.r, start) for field in (fields.force_r, fields.force_rr)
-        )
+        slope = here.slope(here.r)
+        bend = of_samples(fields.force_rr, system.problem, step.t, start, here.r)
         algorithm, dtype = system.algorithm, state.rho.dtype
         delta = jnp.asarray(system.problem.sample_ratio, dtype)
         tau = jnp.asarray(algorithm.noise_temperature, dtype)
