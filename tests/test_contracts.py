@@ -320,13 +320,13 @@ def signs(self, state, key, t, dt, sample_ratio):
     return state, dt + jnp.sqrt(self.variance(t, dt, sample_ratio)) * jax.random.rademacher(key, state.shape)
 
 
-def half_step(self, data, theta, state, t, dt, draw, key):
-    new, state = sl.Weighted.update(self, data, theta, state, t, dt, draw, key)
-    return theta + 0.5 * (new - theta), state
+def half_step(self, data, weights, state, t, dt, draw, key):
+    new, state = sl.Weighted.update(self, data, weights, state, t, dt, draw, key)
+    return jax.tree.map(lambda old, moved: old + 0.5 * (moved - old), weights, new), state
 
 
-def other_noise(self, data, theta, state, t, dt, draw, key):
-    return sl.SGF(0.2).update(data, theta, state, t, dt, draw, key)
+def other_noise(self, data, weights, state, t, dt, draw, key):
+    return sl.SGF(0.2).update(data, weights, state, t, dt, draw, key)
 
 
 class Unknown(sl.PenaltyLike):

@@ -167,16 +167,16 @@ def test_rows_of_a_run():
     problem, dim = logistic(data=TWO), 400
     shifted = TWO.table()._replace(variance=np.array([1.0, 2.0]))
     own = problem.data.at(dim, shifted)
-    trial, theta = build(problem, sl.problem.GaussianEntries(), dim, 2000, 4096, jax.random.key(0), own)
+    trial, weights = build(problem, sl.problem.GaussianEntries(), dim, 2000, 4096, jax.random.key(0), own)
     X, star = np.asarray(trial.data.X), np.asarray(trial.theta_star)[:, 0]
     for group, (rows, variance, factor) in enumerate(((slice(80), 3.0, 0.5), (slice(80, None), 0.5, 1.1))):
         assert np.var(X[:, rows]) * dim == pytest.approx(variance, rel=0.02), group
         assert np.std(star[rows]) == pytest.approx(factor, rel=0.2)
-    theta = theta + 0.3
+    weights = weights._replace(theta=weights.theta + 0.3)
     other, _ = build(problem, sl.problem.RademacherEntries(), dim, 2000, 4096, jax.random.key(0), own)
     rows = other.test._replace(r_star=other.test.X @ trial.theta_star)  # the same weights, other entries
     look = jax.jit(observe)
-    first, second = look(trial, theta), look(replace(other, theta_star=trial.theta_star, test=rows), theta)
+    first, second = look(trial, weights), look(replace(other, theta_star=trial.theta_star, test=rows), weights)
     assert float(first["test_loss"]) == pytest.approx(float(second["test_loss"]), rel=0.05)
 
 

@@ -9,7 +9,7 @@ import pytest
 from agreement import assert_agrees, assert_within
 
 import sgdlimit as sl
-from sgdlimit.algorithms.base import StoredData
+from sgdlimit.algorithms.base import StoredData, Weights
 from sgdlimit.algorithms.minibatch import FLOYD_LIMIT, without_replacement
 
 N, D, M = 12, 5, 2
@@ -41,16 +41,16 @@ def small():
 
 def one_step(algorithm, data, theta, dt, count):
     """Many independent single updates from the same θ, flattened to (count, d·m)."""
-    start = jnp.asarray(theta, dtype=jnp.float32)
+    start = Weights(jnp.asarray(theta, dtype=jnp.float32), {})
 
     @jax.jit
     @jax.vmap
     def step(key):
         draw_key, step_key, state_key = jax.random.split(key, 3)
-        state = algorithm.start_updates(state_key, data)
+        state = algorithm.start_updates(state_key, data, start)
         draws = algorithm.draws(draw_key, 0, 1, N)
         draw = None if draws is None else draws[0]
-        return algorithm.update(data, start, state, 0.0, dt, draw, step_key)[0] - start
+        return algorithm.update(data, start, state, 0.0, dt, draw, step_key)[0].theta - start.theta
 
     return np.asarray(step(jax.random.split(jax.random.key(1), count)), dtype=float).reshape(count, -1)
 

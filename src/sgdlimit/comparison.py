@@ -1,7 +1,7 @@
 """Questions about two results: how far apart, in units of the combined standard error?"""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -179,7 +179,7 @@ def compare(first: Result, second: Result, variables: str | Sequence[str] | None
             raise reject(argument, "a result without times", result.message or "it has nothing to compare")
         if isinstance(result, Runs) and result.trials < 2:
             raise reject(argument, "runs with 1 trial", "one trial has no standard error; simulate at least 2")
-    names = chosen(variables) if variables is not None else tuple(n for n in COMPARABLE if n in first and n in second)
+    names = chosen(variables) if variables is not None else _shared(first, second)
     if not names:
         raise reject("variables", "none in common", f"the results share none of {', '.join(COMPARABLE)}")
     check_curves((first, second), names)
@@ -210,6 +210,25 @@ def compare(first: Result, second: Result, variables: str | Sequence[str] | None
         freedom = 1 / np.maximum(sum((share**4 / (r.trials - 1) for r, share in shares), np.zeros_like(error)), 1e-9)
         agreements[name] = Agreement(grid, one.mean, other.mean, error, freedom, floor, size, p)
     return Report(agreements, (first.title(), second.title()), together)
+
+
+def _shared(first: Result, second: Result) -> tuple[str, ...]:
+    """Curves that both have and mean the same by: those of the table, and trained parameters of the user's names."""
+    losses = [(result.about.get("problem") or {}).get("loss") for result in (first, second)]
+    own = dict.fromkeys(name for loss in losses for name in _trained(loss))
+    names = (*COMPARABLE, *(name for name in own if name not in COMPARABLE))
+    return tuple(name for name in names if name in first.curves and name in second.curves)
+
+
+def _trained(words: object) -> Iterator[str]:
+    """Names of trained parameters in the stored words of a loss."""
+    if not isinstance(words, dict):
+        return
+    for name, part in words.items():
+        if isinstance(part, dict) and part.get("name") == "Trained" and "rate" in part:
+            yield name
+        else:
+            yield from _trained(part)
 
 
 def check_curves(results: Sequence[Result], names: Sequence[str]) -> None:

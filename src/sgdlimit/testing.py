@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from .algorithms import Algorithm
-from .algorithms.base import StoredData
+from .algorithms.samples import StoredData, Weights
 from .errors import InputError
 from .problem import DataLaw, Loss, Noise, Normal, Penalty, Point, Problem, Square, fields
 from .problem.jumps import SIZE, Jump, search
@@ -188,7 +188,8 @@ def check_algorithm(algorithm: Algorithm, *, sample_ratio: float = 1.5) -> None:
     for name in ("stable", "accurate"):
         promised.hold(f"{name} is a positive number", getattr(algorithm, name) > 0)
     _increments(promised, algorithm, sample_ratio)
-    _updates(promised, algorithm)
+    if algorithm.how.plain:  # otherwise weights are no sums of increments
+        _updates(promised, algorithm)
 
 
 def _increments(promised: "Promises", algorithm: Algorithm, delta: float) -> None:
@@ -241,7 +242,7 @@ def _updates(promised: "Promises", algorithm: Algorithm) -> None:
     end = steps * step
     data = StoredData(problem, jnp.eye(SAMPLES, DIM), jnp.zeros((SAMPLES, 0)), jnp.full(SAMPLES, -1.0))
     run = jax.vmap(lambda key: _trained(algorithm, data, key, step, steps))
-    words = "update(data, θ, state, t, dt, draw, key) gives θ and state like those before"
+    words = "update(data, weights, state, t, dt, draw, key) gives weights and state like those before"
     theta = _host(promised.call(words, lambda: run(jax.random.split(jax.random.key(0), REPEATS))))[:, :, 0]
     beyond = np.abs(theta[:, SAMPLES:] + end).max()
     promised.hold("an update moves weights by the penalty, for the time of a step", beyond < 1e-3 * max(end, 1.0))
@@ -263,11 +264,12 @@ def _trained(algorithm: Algorithm, data: StoredData, key: Any, step: Any, steps:
 
     def update(carry: Any, k: Any) -> Any:
         draw = jax.tree.map(lambda rows: rows[k], table)
-        theta, state = carry
-        return algorithm.update(data, theta, state, k * step, step, draw, jax.random.fold_in(noise, k)), None
+        weights, state = carry
+        return algorithm.update(data, weights, state, k * step, step, draw, jax.random.fold_in(noise, k)), None
 
-    theta = jnp.zeros((data.X.shape[1], 1))
-    return jax.lax.scan(update, (theta, algorithm.start_updates(start, data)), jnp.arange(steps))[0][0]
+    weights = Weights(jnp.zeros((data.X.shape[1], 1)), {})
+    begun = (weights, algorithm.start_updates(start, data, weights))
+    return jax.lax.scan(update, begun, jnp.arange(steps))[0][0].theta
 
 
 def _points(width: int) -> np.ndarray:

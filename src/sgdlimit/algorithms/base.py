@@ -6,9 +6,8 @@ The theory and the simulation take the same object.
 """
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,90 +16,13 @@ from .._types import Array, Key, Scalar, Tree
 from ..errors import instance, reject
 from ..problem import Constant, Problem, fields
 from ..problem.problem import check_schedule
-from ..problem.rows import Rows
 from ..problem.schedules import ScheduleLike, values_at
+from .samples import Data, StoredData, Weights, drifts, gather
 from .step import PLAIN, Step
+from .training import gradients, leans, rated, renewed, start_parts, stepped
 
-
-class Batch(NamedTuple):
-    """Rows of data: x (B, d), r* (B, k), z (B,)."""
-
-    X: Array
-    r_star: Array
-    z: Array
-
-
-class StoredData(NamedTuple):
-    """A fixed training set (finite δ)."""
-
-    problem: Problem
-    X: Array
-    r_star: Array
-    z: Array
-
-    def batch(self, rows: Array, key: Key) -> Batch:
-        """The stored rows of these numbers."""
-        return Batch(self.X[rows], self.r_star[rows], self.z[rows])
-
-    @property
-    def samples(self) -> int:
-        """n, the rows that are stored."""
-        return self.X.shape[0]
-
-    @property
-    def sample_ratio(self) -> float:
-        """n/d; the constant feature of an intercept is none of the d."""
-        return self.X.shape[0] / dimension(self.problem, self.X.shape[1])
-
-
-class FreshData(NamedTuple):
-    """Infinite data: every batch is new (δ = ∞)."""
-
-    problem: Problem
-    rows: Rows
-    samples = 0  # nothing is stored
-
-    def batch(self, rows: Array, key: Key) -> Batch:
-        """As many new rows as were asked for."""
-        data, noise = jax.random.split(key)
-        return draw_rows(self.problem, self.rows, rows.shape[0], data, noise)
-
-
-Data = StoredData | FreshData
-Updated = tuple[Array, Tree]  # θ, and the state that successive updates share
-
-
-def dimension(problem: Problem, columns: int) -> int:
-    """d of rows, or weights, with so many columns: the last is that of an intercept, where there is one."""
-    return columns - problem.bias
-
-
-def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Key, noise_key: Key) -> Batch:
-    """Rows at the mean of their class, r* of the centred rows, and z; last a constant feature 1/√d for an intercept."""
-    X, r_star = rows.draw(data_key, count)
-    z, dim = problem.sample_noise(noise_key, count), X.shape[1]
-    classes = problem.data.classes
-    if classes is not None:
-        X = X + classes.along(z, X.dtype).T @ rows.theta_star.T / dim
-    if problem.bias:
-        X = jnp.concatenate([X, jnp.full((count, 1), 1 / jnp.sqrt(dim), X.dtype)], axis=1)
-    return Batch(X, r_star, z)
-
-
-def forces(problem: Problem, t: Scalar, r: Array, batch: Batch | StoredData) -> Array:
-    """ℓ_t on every row, shape (rows, m)."""
-    return jax.vmap(lambda a, b, c: fields.force(problem, t, a, b, c))(r, batch.r_star, batch.z)
-
-
-def drifts(problem: Problem, t: Scalar, theta: Array) -> Array:
-    """h_t applied row-wise to θ, shape (d, m); no penalty on an intercept."""
-    pulls = jax.vmap(lambda v: fields.drift(problem, t, v))(theta)
-    return pulls.at[-1].set(0.0) if problem.bias else pulls
-
-
-def gather(X: Array, v: Array) -> Array:
-    """Xᵀv for X (rows, d) and v (rows, m)."""
-    return (v.T @ X).T  # on a CPU the product with a transposed matrix is not blocked, and some 50 times slower
+Updated = tuple[Weights, Tree]
+"""The weights, and the state that successive updates share."""
 
 
 class Algorithm(abc.ABC):
@@ -110,7 +32,9 @@ class Algorithm(abc.ABC):
     leaves and functions, names and sizes as static fields. `sgdlimit.testing.check_algorithm` tests all of it. Its
     increments are all that the theory sees of it; its update is for finite size. `Weighted` has the update that follows
     from the increments: an explicit step with Z_i on sample i. Shapes: θ (d, m), rows x (n, d); times and δ are numbers
-    that jax may be tracing. It must define `increments` and `update`; the rest has defaults.
+    that jax may be tracing. A run's `Weights` are θ and, in `shared`, all that samples share by name: trained
+    parameters, and "intercept" (m,) of a problem with one. It must define `increments` and `update`; the rest has
+    defaults.
 
     independent: whether increments over disjoint intervals are independent.
     gaussian: whether they are Gaussian, too, with a positive variance.
@@ -201,13 +125,13 @@ class Algorithm(abc.ABC):
         """
         return None
 
-    def start_updates(self, key: Key, data: Data) -> Tree:
-        """The state that successive updates share; here none."""
-        return ()
+    def start_updates(self, key: Key, data: Data, weights: Weights) -> Tree:
+        """The state that successive updates from these weights share; here that of the parts of a step."""
+        return () if self.how.plain else start_parts(self.how, weights)
 
     @abc.abstractmethod
-    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
-        """θ after one update of data that are stored or fresh, and the next state.
+    def update(self, data: Data, weights: Weights, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
+        """The weights after one update on data that are stored or fresh, and the next state.
 
         Over any time the sum of what a sample was weighted with has the law of Z.
         """
@@ -225,19 +149,30 @@ class Weighted(Algorithm):
     `eq:sgf_disc`. A subclass defines the increments alone, and what `Algorithm` asks to be declared of them.
     """
 
-    def start_updates(self, key: Key, data: Data) -> Tree:
-        """The state of every sample's increments."""
+    def start_updates(self, key: Key, data: Data, weights: Weights) -> Tree:
+        """The state of every sample's increments; with parts of a step a pair of it and theirs."""
         assert isinstance(data, StoredData)
-        return self.start_increments(key, (len(data.X),), data.sample_ratio)
+        state = self.start_increments(key, (len(data.X),), data.sample_ratio)
+        return state if self.how.plain else (state, start_parts(self.how, weights))
 
-    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
-        """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ) (`eq:sgf_disc_rewrite`), Itô, left point."""
+    def update(self, data: Data, weights: Weights, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
+        """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ) (`eq:sgf_disc_rewrite`), Itô, left point; with the parts of a step."""
         assert isinstance(data, StoredData)
-        n, d = len(data.X), dimension(data.problem, data.X.shape[1])
-        state, Z = self.increments(state, key, t, dt, n / d)
-        ell = forces(data.problem, t, data.X @ theta, data)
-        step = dt * drifts(data.problem, t, theta) + gather(data.X, Z[:, None] * ell) * (d / n)
-        return theta - step, state
+        how, (n, d) = self.how, data.X.shape
+        own, parts = (state, {}) if how.plain else state
+        own, Z = self.increments(own, key, t, dt, n / d)
+        found = gradients(data.problem, how, t, weights, data).times(Z)
+        pull = gather(data.X, found.ell) * (d / n)
+        if how.plain:
+            theta = weights.theta - (dt * drifts(data.problem, t, weights.theta) + pull)
+            means = found.means(n)
+            return Weights(theta, {name: value - means[name] for name, value in weights.shared.items()}), own
+        drift = Weights(pull / dt + leans(data.problem, t, weights.theta), found.means(n * dt))
+        parts = renewed(data, how, t, weights, parts, jnp.inf, key)  # exact at every step
+        rho, parts = rated(how, data, weights, parts, dt, time=t, learning_rate=1.0)
+        s = fields.factor(data.problem, t, weights.theta.dtype)
+        weights, parts = stepped(how, weights, parts, drift, rho, s, dt, key)
+        return weights, (own, parts)
 
 
 def require(problem: Any, algorithm: Any) -> None:

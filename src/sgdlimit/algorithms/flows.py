@@ -1,6 +1,7 @@
 """Algorithms whose steps see every sample: gradient flow, stochastic gradient flow, and batches that are a fraction of
 the data, in discrete time, where `dt` is the step."""
 
+from collections.abc import Callable
 from dataclasses import field
 from operator import attrgetter
 from typing import Any
@@ -11,21 +12,12 @@ import jax.numpy as jnp
 from .._random import normal
 from .._tree import leaf, model
 from .._types import Array, Key, Scalar, Tree
-from ..problem import Constant
+from ..problem import Constant, fields
 from ..problem.schedules import ScheduleLike
-from .base import (
-    TEMPERATURE,
-    Algorithm,
-    Data,
-    StoredData,
-    Updated,
-    Weighted,
-    drifts,
-    forces,
-    gather,
-    settle_share,
-    settle_step,
-)
+from .base import TEMPERATURE, Algorithm, Updated, Weighted, settle_share, settle_step
+from .samples import Data, StoredData, Weights, drifts, gather
+from .step import PLAIN
+from .training import Parts, decay_of, gradients, leans, rated, renewed
 
 
 @model
@@ -44,19 +36,52 @@ class GradientFlow(Algorithm):
         """Z = γ for every sample; the state stays."""
         return state, dt * state
 
-    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
-        """One RK4 step of dθ/dt = −h(θ) − Xᵀℓ/δ."""
+    def update(self, data: Data, weights: Weights, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
+        """One RK4 step of dθ/dt = −h(θ) − Xᵀℓ/δ, with all that is trained; with parts of a step see `_velocity`."""
         assert isinstance(data, StoredData)
-        delta = data.sample_ratio
+        if self.how.plain:
+            return _rk4(lambda s, x: _plain_velocity(data, s, x), weights, t, dt), state
+        parts = renewed(data, self.how, t, weights, state, jnp.inf, key)
+        _, after = rated(self.how, data, weights, parts, dt, time=t, learning_rate=1.0)
+        moving = (weights, parts.get("velocity"))
+        weights, velocity = _rk4(lambda s, x: self._velocity(data, parts, s, x, key), moving, t, dt)
+        return weights, after if velocity is None else after | {"velocity": velocity}
 
-        def velocity(s: Scalar, x: Array) -> Array:
-            return -drifts(data.problem, s, x) - gather(data.X, forces(data.problem, s, data.X @ x, data)) / delta
+    def _velocity(self, data: StoredData, parts: Parts, t: Scalar, moving: Tree, key: Key) -> Tree:
+        """d/dt of the weights and of u = −v, where there is a friction κ: −sρU, or −u and −κu + sρU; −sλθ beside it."""
+        weights, velocity = moving
+        how, s = self.how, fields.factor(data.problem, t, weights.theta.dtype)
+        found = gradients(data.problem, how, t, weights, data)
+        pull = gather(data.X, found.ell) / data.sample_ratio + leans(data.problem, t, weights.theta)
+        here = renewed(data, how, t, weights, parts, jnp.inf, key)
+        rho, _ = rated(how, data, weights, here, 0.0, time=t, learning_rate=1.0)
+        drift = jax.tree.map(lambda v: rho * s * v, Weights(pull, found.means(data.samples)))
+        course = drift if velocity is None else velocity
+        if velocity is not None:
+            velocity = jax.tree.map(lambda u, v: v - how.friction * u, velocity, drift)
+        if (decay := decay_of(how)) is not None:
+            course = course._replace(theta=course.theta + s * decay * weights.theta)
+        return jax.tree.map(jnp.negative, course), velocity
 
-        k1 = velocity(t, theta)
-        k2 = velocity(t + dt / 2, theta + dt / 2 * k1)
-        k3 = velocity(t + dt / 2, theta + dt / 2 * k2)
-        k4 = velocity(t + dt, theta + dt * k3)
-        return theta + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4), state
+
+def _plain_velocity(data: StoredData, t: Scalar, weights: Weights) -> Weights:
+    """d/dt of the weights without parts of a step."""
+    found = gradients(data.problem, PLAIN, t, weights, data)
+    theta = -drifts(data.problem, t, weights.theta) - gather(data.X, found.ell) / data.sample_ratio
+    return Weights(theta, jax.tree.map(jnp.negative, found.means(data.samples)))
+
+
+def _rk4(velocity: Callable[[Scalar, Tree], Tree], x: Tree, t: Scalar, dt: Scalar) -> Tree:
+    """The classical step of dx/dt = velocity(t, x) over [t, t + dt]."""
+
+    def ahead(step: Scalar, slope: Tree) -> Tree:
+        return jax.tree.map(lambda v, k: v + step * k, x, slope)
+
+    k1 = velocity(t, x)
+    k2 = velocity(t + dt / 2, ahead(dt / 2, k1))
+    k3 = velocity(t + dt / 2, ahead(dt / 2, k2))
+    k4 = velocity(t + dt, ahead(dt, k3))
+    return jax.tree.map(lambda v, *k: v + dt / 6 * (k[0] + 2 * k[1] + 2 * k[2] + k[3]), x, k1, k2, k3, k4)
 
 
 @model

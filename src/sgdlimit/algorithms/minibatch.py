@@ -13,10 +13,12 @@ from .._random import even, normal
 from .._tree import model, settle, static
 from .._types import Array, Key, Scalar, Tree
 from ..errors import real, reject, whole
-from ..problem import Constant, Problem
+from ..problem import Constant, Problem, fields
 from ..problem.schedules import ScheduleLike
-from .base import TEMPERATURE, Algorithm, Data, Updated, dimension, drifts, forces, settle_share, settle_step
+from .base import TEMPERATURE, Algorithm, Updated, settle_share, settle_step
+from .samples import Batch, Data, Weights, drifts
 from .step import Step
+from .training import gradients, leans, mean_loss, rated, renewed, stepped
 
 FLOYD_LIMIT = 1024
 """Batch size up to which Floyd's sampling (B² comparisons) is used; beyond it, n random numbers are sorted."""
@@ -55,16 +57,42 @@ class MiniBatch(Algorithm):
         """The time η/d that one update advances."""
         return float(self.temperature) * self.batch_size / dim
 
-    def update(self, data: Data, theta: Array, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
-        """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B), `eq:sgd_planted`; of a batch that is used in part, the first B(t) rows."""
-        batch, problem = data.batch(draw, key), data.problem
-        ell = forces(problem, t, batch.X @ theta, batch)
-        count = self.batch_size
+    def update(self, data: Data, weights: Weights, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
+        """θ − η(h/d + Σ_{i∈B} x_i ℓ_iᵀ/B), `eq:sgd_planted`, and what the parts of a step make of it.
+
+        Of a batch that is used in part, the first B(t) rows count.
+        """
+        batch, problem, how = data.batch(draw, key), data.problem, self.how
+        found, count = gradients(problem, how, t, weights, batch), self.batch_size
         if self.scheduled:
             count = self.used(t)
-            ell = jnp.where((jnp.arange(self.batch_size) < count)[:, None], ell, 0.0)
-        gradient = drifts(problem, t, theta) / dimension(problem, len(theta)) + batch.X.T @ ell / count
-        return theta - self.temperature * self.batch_size * gradient, state
+            found = found.kept(jnp.arange(self.batch_size) < count)
+        mean = Weights(batch.X.T @ found.ell / count, found.means(count))
+        if not how.plain:
+            return self._with_parts(data, weights, state, t, key, batch, mean)
+        dim = len(weights.theta)
+        gradient = drifts(problem, t, weights.theta) / dim + mean.theta
+        theta = weights.theta - self.temperature * self.batch_size * gradient
+        rate = self.temperature * self.batch_size / dim
+        return Weights(theta, {name: value - rate * mean.shared[name] for name, value in weights.shared.items()}), state
+
+    def _with_parts(
+        self, data: Data, weights: Weights, parts: Tree, t: Scalar, key: Key, batch: Batch, mean: Weights
+    ) -> Updated:
+        """The update from a batch and the mean of its samples' gradients: clipped, rated, and followed by a step."""
+        how, problem, dim = self.how, data.problem, len(weights.theta)
+        dt = self.learning_rate / dim
+        if how.clip is not None and how.clip.per == "batch":
+            short = how.clip.factor(jnp.sum(mean.theta**2))
+            mean = jax.tree.map(lambda v: short * v, mean)
+        parts = renewed(data, how, t, weights, parts, dt, key)
+        found = {"time": t, "learning_rate": self.learning_rate, "gradient": jnp.sum(mean.theta**2)}
+        if how.rate is not None and how.rate.by_batch and "train_loss" in how.rate.needs:
+            found["train_loss"] = mean_loss(problem, weights, batch)
+        rho, parts = rated(how, data, weights, parts, dt, **found)
+        drift = mean._replace(theta=dim * mean.theta + leans(problem, t, weights.theta))
+        s = fields.factor(problem, t, weights.theta.dtype)
+        return stepped(how, weights, parts, drift, rho, s, dt, key)
 
     def check_simulation(self, problem: Problem, samples: int) -> None:
         """τ > 0 and B ≤ n."""

@@ -138,6 +138,12 @@ class Step:
             raise reject("Step.momentum", type(self.momentum).__name__, why)
 
     @property
+    def plain(self) -> bool:
+        """Whether a step is η times the gradient, and nothing else."""
+        parts = (self.clip, self.weight_noise, self.gradient_noise, self.momentum, self.rate, self.decay)
+        return all(part is None for part in parts)
+
+    @property
     def friction(self) -> Any:
         """κ, where there is a velocity that the limit sees; else None."""
         return None if self.momentum is None else self.momentum.friction

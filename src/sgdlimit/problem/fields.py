@@ -104,7 +104,12 @@ def force(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> A
 def _scheduled(problem: "Problem", t: Scalar, value: Array, like: Array) -> Array:
     """s(t) times the value, as precise as the state; s itself is as precise as t, which may be more."""
     dtype = jnp.promote_types(like.dtype, jnp.float32)
-    return jnp.asarray(problem.schedule(t)).astype(dtype) * value.astype(dtype)
+    return factor(problem, t, dtype) * value.astype(dtype)
+
+
+def factor(problem: "Problem", t: Scalar, dtype: Any) -> Array:
+    """s(t), of this precision."""
+    return jnp.asarray(problem.schedule(t)).astype(dtype)
 
 
 def force_r(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
@@ -117,14 +122,17 @@ def force_rr(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -
     return jax.jacfwd(force_r, argnums=2)(problem, t, r, r_star, z)
 
 
+def lean(problem: "Problem", t: Scalar, theta: Array) -> Array:
+    """∇H, or the field, shape (m,): the drift without the schedule."""
+    if isinstance(problem.penalty, VectorField):
+        return jnp.reshape(problem.penalty.at(t, theta), theta.shape)
+    penalty = problem.penalty
+    return jax.grad(lambda v: penalty(as_user(v)))(theta)
+
+
 def drift(problem: "Problem", t: Scalar, theta: Array) -> Array:
     """h_t(θ) = s(t) ∇H, shape (m,)."""
-    if isinstance(problem.penalty, VectorField):
-        value = jnp.reshape(problem.penalty.at(t, theta), theta.shape)
-    else:
-        penalty = problem.penalty
-        value = jax.grad(lambda v: penalty(as_user(v)))(theta)
-    return _scheduled(problem, t, value, theta)
+    return _scheduled(problem, t, lean(problem, t, theta), theta)
 
 
 def drift_theta(problem: "Problem", t: Scalar, theta: Array) -> Array:

@@ -131,9 +131,9 @@ def meaning(name: str) -> str:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """As in the table; others after them, as they come."""
+    """As in the table; others after them, as they come; those of averages of the iterates last, one after the other."""
     place = {name: index for index, name in enumerate(TABLE)}
-    return sorted(names, key=lambda name: place.get(name, len(place)))
+    return sorted(names, key=lambda name: (name.rpartition(OF)[0], place.get(bare(name), len(place))))
 
 
 def coordinates(variables: Mapping[str, Variable], time: np.ndarray) -> dict[str, np.ndarray]:

@@ -4,9 +4,10 @@ import os
 import threading
 import time as clock
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,8 @@ from numpy.typing import DTypeLike
 from .._fingerprint import digest
 from .._machine import cores, memory
 from ..algorithms import Algorithm
+from ..algorithms.iterates import IterateAverage
+from ..algorithms.samples import Weights
 from ..errors import DivergenceWarning, Interrupted, precision, reject, whole
 from ..exact.stability import divergence_words, largest_stable
 from ..execute.crew import precise
@@ -25,7 +28,7 @@ from ..progress import Progress
 from ..results import Runs, Variable, provenance
 from ..results.checkpoint import Checkpoint, identity
 from ..results.variables import coordinates, dims, ordered
-from .loop import ENDED, Plan, Trace, compile_for, run
+from .loop import ENDED, RATE, Plan, Trace, compile_for, run
 from .trial import Trial
 
 MOST_TRIALS = 100_000
@@ -39,8 +42,8 @@ class Ensemble(NamedTuple):
     problem: Problem
     algorithm: Algorithm
     plan: Plan
-    prepare: Callable[[int], tuple[Trial, jax.Array, jax.Array]]
-    """Data, θ⁰ and the key of a trial."""
+    prepare: Callable[[int], tuple[Trial, Weights, jax.Array]]
+    """Data, the weights at t = 0 and the key of a trial."""
     samples: int
     """n; 0 for infinite data."""
     dim: int
@@ -51,6 +54,7 @@ class Ensemble(NamedTuple):
     """By name, what a trial's numbers come from beside problem, algorithm, seed, plan and precision."""
     options: dict[str, object]
     """What the result says of how it was asked for, beside size and times."""
+    averages: Mapping[str, IterateAverage] = MappingProxyType({})
 
 
 def _workers(job: Ensemble, trials: int, workers: int | None, double: bool) -> int:
@@ -66,6 +70,7 @@ def _owner(job: Ensemble, dtype: str) -> dict[str, str]:
     """Whose a checkpoint is. The number of trials is no part of it: more of them go on from the same file."""
     said = {"method": job.method, "dim": job.dim, "dtype": dtype}
     seen = {"step": job.plan.step_time, "times": job.plan.record, "snapshots": job.plan.keep} | job.owner
+    seen |= {"averages": tuple(job.averages.items())} if job.averages else {}
     return identity(job.problem, job.algorithm, job.seed, **said, **{name: digest(part) for name, part in seen.items()})
 
 
@@ -95,7 +100,7 @@ def execute(
     pieces = {index: kept.get(f"trial {index}") for index in range(trials)}
     traces = {index: Trace(piece) for index, piece in pieces.items() if piece is not None}
     left = [index for index in range(trials) if index not in traces]
-    prepared: dict[int, tuple[Trial, jax.Array, jax.Array]] = {}
+    prepared: dict[int, tuple[Trial, Weights, jax.Array]] = {}
     halt, stopped = threading.Event(), False
     # once a trial has diverged, the others need not go further than it did
     ends = [last, *(round(trace.diverged[1] / step) for trace in traces.values() if trace.diverged is not None)]
@@ -112,7 +117,7 @@ def execute(
             with precise(double):
                 own = prepared.pop(index, None) or job.prepare(index)
                 told = None if watch is None else partial(watch, index)
-                traces[index] = trace = run(*own, job.algorithm, job.plan, advanced, told)
+                traces[index] = trace = run(*own, job.algorithm, job.plan, dict(job.averages), advanced, told)
                 if trace.diverged is not None:
                     ends.append(round(trace.diverged[1] / step))
                 if kept.kept and _ended(job, trace):
@@ -122,7 +127,7 @@ def execute(
             bar.phase("compiling")
             with precise(double):
                 prepared[left[0]] = job.prepare(left[0])
-                compile_for(*prepared[left[0]], job.algorithm, job.plan)
+                compile_for(*prepared[left[0]], job.algorithm, job.plan, dict(job.averages))
             bar.phase("")
         compiled = clock.perf_counter()
         with ThreadPoolExecutor(workers) as pool:
@@ -178,7 +183,11 @@ def _ending(job: Ensemble, traces: dict[int, Trace]) -> tuple[str, str]:
     if not bad:
         return "complete", ""
     (before, after), index = min(bad)
-    tau = getattr(job.algorithm, "temperature", None)
+    if (rate := traces[index].rate) is not None:
+        rule = type(job.algorithm.how.rate).__name__
+        why = f"{rule} gave the factor {rate:.4g} between t = {before:.4g} and {after:.4g} (trial {index})"
+        return "diverged", f"ended where the rate is no positive number: {why}"
+    tau = getattr(job.algorithm, "temperature", None) if job.algorithm.how.plain else None
     limit = None if tau is None else largest_stable(job.problem, matrix=job.matrix, algorithm=job.algorithm)
     words = divergence_words(tau, limit, f"t between {before:.4g} and {after:.4g} (trial {index})")
     begun = [np.max(np.abs(trace.values["norm"][0])) for trace in traces.values() if trace.times]
@@ -194,12 +203,12 @@ def _label(job: Ensemble, found: dict[int, Trace]) -> tuple[dict[str, Variable],
     traces = [found[i] for i in numbers]
     reached, kept = (min(len(trace.values.get(name, ())) for trace in traces) for name in ("norm", "theta"))
     variables = {}
-    names = ordered(name for name in traces[0].values if name != ENDED)
+    names = ordered(name for name in traces[0].values if name not in (ENDED, RATE))
     for name in sorted(names, key=lambda name: "time" not in dims(name)):
         # what neither moves nor is recorded is the same at all snapshots
         rows = slice(reached) if "time" in dims(name) else slice(kept) if "snapshot" in dims(name) else 0
         if reached if "time" in dims(name) else kept:
             values = np.stack([trace.values[name][rows] for trace in traces])
-            variables[name] = Variable(("trial", *dims(name)), values)
+            variables[name] = Variable(("trial", *dims(name, values.ndim - 1)), values)
     coords = {"trial": np.asarray(numbers)} | coordinates(variables, plan.record[:reached] * plan.step_time)
     return variables, coords | ({"snapshot": plan.keep[:kept] * plan.step_time} if kept else {})

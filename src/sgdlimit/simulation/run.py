@@ -12,7 +12,10 @@ from numpy.typing import ArrayLike, DTypeLike
 from .. import grid
 from .._machine import keep_programs
 from ..algorithms import Algorithm
-from ..algorithms.base import Batch, StoredData, check_share, require
+from ..algorithms.base import check_share, require
+from ..algorithms.iterates import IterateAverage, named_averages
+from ..algorithms.samples import Batch, StoredData, Weights, start_weights
+from ..algorithms.training import check_parts, decay_of
 from ..errors import real, reject, seed_number, whole
 from ..measure.pace import COUNT, Curvature, curvature, moving_of, start_samples
 from ..own_data import Matrix, read_data, signs
@@ -59,6 +62,7 @@ def simulate(
     metrics: Mapping[str, Callable[..., ArrayLike]] | None = None,
     weight_metrics: Mapping[str, Callable[..., ArrayLike]] | None = None,
     test_data: DataLaw | None = None,
+    averages: Mapping[str, IterateAverage] | None = None,
     dtype: DTypeLike = "float32",
     checkpoint: str | os.PathLike[str] | None = None,
     workers: int | None = None,
@@ -75,6 +79,7 @@ def simulate(
     test_samples: fresh samples behind a test average; workers: trials run at once (default: one a core).
     metrics, weight_metrics: further averages by name, as in `solve`: ψ(r, r_star, z) and ψ(theta, theta_star).
     test_data: law of the samples of a test, where it is another than `problem.data`, as in `solve`.
+    averages: of the iterates, by name, such as {"ema": sl.EMA(0.5)}: `runs.averages["ema"]` are the runs of θ̄.
     checkpoint: a file that keeps finished trials; called again after a kill, or with more trials, only those that are
         missing are run, and the result is the same to the last bit. Any other call is refused.
     watch: called as watch(trial, time, values) with every record while the runs go on, from the thread of the trial; an
@@ -94,23 +99,26 @@ def simulate(
     gaussian = law.gaussian and not problem.data.rotated
     fresh = (GAUSSIAN_TEST if gaussian else ROWS_TEST) if test_samples is None else test_samples
     fresh = whole("test_samples", fresh, least=1, why="it must be a whole number ≥ 1")
-    averages = own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics)
+    measured = own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics)
     layout = problem.data.at(dim, tested(problem.data, test_data))
     wanted = grid.resolve(t_max, times)
+    iterates = named_averages(averages, float(wanted[-1]))
     check_start(problem)
     pull = curvature(problem, float(wanted[-1]), *start_samples(problem))
     plan, step = _plan(algorithm, problem, dim, samples, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))
 
-    def prepare(index: int) -> tuple[Trial, jax.Array, jax.Array]:
+    def prepare(index: int) -> tuple[Trial, Weights, jax.Array]:
         key = jax.random.fold_in(root, index)
-        trial, theta = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), layout)
-        return replace(trial, on_samples=averages[0], on_weights=averages[1]), theta, key
+        trial, weights = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), layout)
+        return replace(trial, on_samples=measured[0], on_weights=measured[1]), weights, key
 
-    owner = {"entries": law, "test_samples": fresh, "metrics": averages, "test_data": test_data}
+    owner = {"entries": law, "test_samples": fresh, "metrics": measured, "test_data": test_data}
     options: dict[str, object] = {"dt": step, "entries": law, "test_samples": fresh}
     options |= {} if test_data is None else {"test_data": test_data}
-    job = Ensemble("simulation", problem, algorithm, plan, prepare, samples, dim, seed, None, owner, options)
+    options |= {"averages": dict(iterates)} if iterates else {}
+    means, name = dict(iterates), "simulation"
+    job = Ensemble(name, problem, algorithm, plan, prepare, samples, dim, seed, None, owner, options, means)
     return execute(job, trials, dtype=dtype, workers=workers, progress=progress, checkpoint=checkpoint, watch=watch)
 
 
@@ -133,6 +141,7 @@ def simulate_on_data(
     snapshots: ArrayLike | None = None,
     metrics: Mapping[str, Callable[..., ArrayLike]] | None = None,
     weight_metrics: Mapping[str, Callable[..., ArrayLike]] | None = None,
+    averages: Mapping[str, IterateAverage] | None = None,
     dtype: DTypeLike = "float32",
     checkpoint: str | os.PathLike[str] | None = None,
     workers: int | None = None,
@@ -140,9 +149,9 @@ def simulate_on_data(
 ) -> Runs:
     """Run the algorithm from θ = 0 on the user's own matrix; trials differ only in the draws of the algorithm.
 
-    Rows are samples; the penalty enters as H/d and time is t = ηk/d, as in `simulate`. `bias`: an intercept, the weight
-    of a further feature 1/√d, without penalty. `binary`: whether labels are ±1 and the error is zero–one; found out
-    where not said. A metric ψ(r, r_star, z) gets the label as z.
+    Rows are samples; the penalty enters as H/d and time is t = ηk/d, as in `simulate`. `bias`: an intercept β, from 0
+    and without penalty, β ← β − (η/d)·mean of ℓ. `averages`: as in `simulate`. `binary`: whether labels are ±1 and the
+    error is zero–one; found out where not said. A metric ψ(r, r_star, z) gets the label as z.
     """
     keep_programs()
     rows, labels, fresh, fresh_labels = read_data(X, y, X_test, y_test)
@@ -155,36 +164,37 @@ def simulate_on_data(
         noise=Point(0.0),
         bias=bias,
     )
-    if problem.bias:
-        rows = _with_constant(rows, dim)
-        fresh = None if fresh is None else _with_constant(fresh, dim)
+    seen = _with_constant(rows) if problem.bias else rows
     require(problem, algorithm)
     check_start(problem, z=labels)
-    averages = own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics)
+    measured = own.on_samples(problem, metrics), own.on_weights(problem, weight_metrics)
     wanted = grid.resolve(t_max, times)
+    iterates = named_averages(averages, float(wanted[-1]))
     some = labels[np.linspace(0, n - 1, min(n, COUNT)).astype(int)]
     # In single precision: its last digits depend on how many cores took part, and steps must not.
-    top = float(np.float32(np.linalg.norm(rows, 2))) ** 2 * dim / n
+    top = float(np.float32(np.linalg.norm(seen, 2))) ** 2 * dim / n
     pull = curvature(problem, float(wanted[-1]), np.zeros((len(some), 1)), some, top)
     plan, step = _plan(algorithm, problem, dim, n, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))
 
-    def prepare(index: int) -> tuple[Trial, jax.Array, jax.Array]:
+    def prepare(index: int) -> tuple[Trial, Weights, jax.Array]:
         data = StoredData(problem, jnp.asarray(rows), jnp.zeros((n, 0)), jnp.asarray(labels))
         test = None
         if fresh is not None:
             test = Batch(jnp.asarray(fresh), jnp.zeros((len(fresh), 0)), jnp.asarray(fresh_labels))
         key = jax.random.fold_in(root, index)
-        return Trial(data, jnp.zeros((dim, 0)), test, None, *averages), jnp.zeros((rows.shape[1], 1)), key
+        return Trial(data, jnp.zeros((dim, 0)), test, None, *measured), start_weights(problem, jnp.zeros((dim, 1))), key
 
-    owner = {"data": (rows, labels, fresh, fresh_labels), "metrics": averages}
-    job = Ensemble("simulation on data", problem, algorithm, plan, prepare, n, dim, seed, rows, owner, {"dt": step})
+    owner = {"data": (rows, labels, fresh, fresh_labels), "metrics": measured}
+    options = {"dt": step} | ({"averages": dict(iterates)} if iterates else {})
+    name = "simulation on data"
+    job = Ensemble(name, problem, algorithm, plan, prepare, n, dim, seed, seen, owner, options, dict(iterates))
     return execute(job, trials, dtype=dtype, workers=workers, progress=progress, checkpoint=checkpoint)
 
 
-def _with_constant(X: np.ndarray, dim: int) -> np.ndarray:
-    """The feature of an intercept last, as `draw_rows` has it."""
-    return np.column_stack([X, np.full(len(X), dim**-0.5)])
+def _with_constant(X: np.ndarray) -> np.ndarray:
+    """Rows with the feature 1/√d last, whose weight √d β moves as an intercept does: for curvatures of both."""
+    return np.column_stack([X, np.full(len(X), X.shape[1] ** -0.5)])
 
 
 def _own_label(r_star: jax.Array, z: jax.Array) -> jax.Array:
@@ -201,7 +211,8 @@ def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: 
         raise reject("dt", f"{dt:.4g}", f"{why} dt ≤ {algorithm.accurate / rate:.2g}")
     if dt is not None:
         return dt
-    pulls = ((pull.data, 1.0), (pull.penalty, 2.0))
+    how = algorithm.how
+    pulls = ((pull.data, 1.0), (pull.penalty, 2.0), (how.friction or 0.0, 2.0), (decay_of(how) or 0.0, 2.0))
     step = min([FLOW_STEP, *(share * algorithm.accurate / part for part, share in pulls if part > 0)])
     for name, part in [*moving_of(problem), ("batch_share", algorithm.batch_share)]:
         step = resolving_step(name, part, t_max, step)
@@ -232,6 +243,7 @@ def _plan(
     elif algorithm.rows is None:
         dt = _flow_step(algorithm, problem, dt, float(times[-1]), pull)
     step = algorithm.step_time(dim, dt or 0.0)
+    check_parts(algorithm.how, problem, step)
     if times[-1] > MOST_UPDATES * step:
         remedy = "lower t_max, or raise the temperature, the batch size or dt"
         raise reject("t_max", times[-1], f"that is more than {MOST_UPDATES:.0e} updates of {step:.3g} each; {remedy}")

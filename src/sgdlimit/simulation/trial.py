@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from .._linalg import root
 from .._tree import model, static
-from ..algorithms.base import Batch, Data, FreshData, StoredData, dimension, draw_rows
-from ..problem import Problem, observables
+from ..algorithms.samples import INTERCEPT, Batch, Data, FreshData, StoredData, Weights, draw_rows, start_weights
+from ..problem import Problem, observables, trained
 from ..problem.mixture import moved, place
 from ..problem.rows import Entries, Layout
 from ..results.metrics import Named
@@ -43,20 +43,17 @@ class Trial:
 @partial(jax.jit, static_argnums=(2, 3, 4))
 def build(
     problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, layout: Layout
-) -> tuple[Trial, Any]:
-    """A trial with its own data, and θ⁰. `samples` is n, 0 for infinite data; `fresh` counts the test samples.
+) -> tuple[Trial, Weights]:
+    """A trial with its own data, and the weights at t = 0.
 
-    `layout`: `problem.data.at(dim)`. The weights of a student with an intercept have one more row, √d β: that of its
-    constant feature.
+    `samples` is n, 0 for infinite data; `fresh` counts the test samples; `layout` is `problem.data.at(dim)`.
     """
     data_key, weight_key, noise_key, test_key, test_noise_key = jax.random.split(key, 5)
     theta, theta_star = problem.sample_weights(weight_key, dim)
     rows, tests = layout.draw(weight_key, entries, theta_star, lambda key, count: problem.sample_weights(key, count)[1])
     by_group = None if layout.by_group is None else jnp.asarray(layout.by_group, theta.dtype)
-    if problem.bias:
-        theta = jnp.concatenate([theta, jnp.zeros((1, problem.width), theta.dtype)])
     if samples:
-        data: Data = StoredData(problem, *draw_rows(problem, rows, samples, data_key, noise_key))
+        data: Data = StoredData(problem, *draw_rows(problem, rows, samples, data_key, noise_key), rows.theta_star)
     else:
         data = FreshData(problem, rows)
     if tests.gaussian:
@@ -64,20 +61,16 @@ def build(
         test: Any = GaussianTest(normals, problem.sample_noise(test_noise_key, fresh), tests.variance)
     else:
         test = draw_rows(problem, tests, fresh, test_key, test_noise_key)
-    return Trial(data, rows.theta_star, test, by_group), theta
+    return Trial(data, rows.theta_star, test, by_group), start_weights(problem, theta)
 
 
-def observe(trial: Trial, theta: jax.Array) -> dict[str, jax.Array]:
-    """Every observable of the problem at θ, by name."""
-    problem, full, m = trial.data.problem, theta, theta.shape[1]
-    dim = dimension(problem, len(full))
-    theta = full[:dim]
+def observe(trial: Trial, weights: Weights) -> dict[str, jax.Array]:
+    """Every observable of the problem at these weights, by name."""
+    theta, shared = weights
+    problem, (dim, m) = trained.at(trial.data.problem, shared), theta.shape
     norm = theta.T @ theta / dim
     overlap = theta.T @ trial.theta_star / dim
-    out = {"norm": norm}
-    intercept = None
-    if problem.bias:
-        out["intercept"] = intercept = full[dim] / jnp.sqrt(dim)
+    out = {"norm": norm} | shared
     if problem.k:
         out["overlap"] = overlap
     if trial.by_group is not None:
@@ -95,13 +88,13 @@ def observe(trial: Trial, theta: jax.Array) -> dict[str, jax.Array]:
                 both = jnp.concatenate([theta, trial.theta_star], axis=1)
                 gram = both.T @ (trial.test.variance[:, None] * both) / dim
             w = trial.test.normals @ root(gram)
-            r = moved(problem, place(problem, overlap, intercept), trial.test.z, w[:, :m].T).T
+            r = moved(problem, place(problem, overlap, shared.get(INTERCEPT)), trial.test.z, w[:, :m].T).T
             fresh = (r, w[:, m:], trial.test.z)
         else:
-            fresh = (trial.test.X @ full, trial.test.r_star, trial.test.z)
+            fresh = (weights.preactivations(trial.test.X), trial.test.r_star, trial.test.z)
         out |= {f"test_{name}": jnp.mean(jax.vmap(fn)(*fresh)) for name, fn in chosen.items()}
     if isinstance(trial.data, StoredData):
-        seen = (trial.data.X @ full, trial.data.r_star, trial.data.z)
+        seen = (weights.preactivations(trial.data.X), trial.data.r_star, trial.data.z)
         out |= {f"train_{name}": jnp.mean(jax.vmap(fn)(*seen)) for name, fn in chosen.items()}
     else:
         # With infinite data every training sample is fresh: the two averages are the same.
@@ -115,13 +108,13 @@ def _by_group(means: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
     return (means @ products).reshape(-1, left.shape[1], right.shape[1])
 
 
-def snapshot(trial: Trial, theta: jax.Array) -> dict[str, jax.Array]:
+def snapshot(trial: Trial, weights: Weights) -> dict[str, jax.Array]:
     """Weights and pre-activations of the training samples by name, for comparing distributions."""
-    out = {"theta": theta[: dimension(trial.data.problem, len(theta))]}
+    out = {"theta": weights.theta}
     if trial.data.problem.k:
         out["theta_star"] = trial.theta_star
     if isinstance(trial.data, StoredData):
-        out |= {"r": trial.data.X @ theta, "z": trial.data.z}
+        out |= {"r": weights.preactivations(trial.data.X), "z": trial.data.z}
         if trial.data.problem.k:
             out["r_star"] = trial.data.r_star
     return out

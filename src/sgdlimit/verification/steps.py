@@ -11,7 +11,7 @@ import numpy as np
 
 from .._types import Key
 from ..algorithms import SGF
-from ..algorithms.base import drifts, forces, gather
+from ..algorithms.samples import drifts, forces, gather
 from ..errors import UnreliableWarning
 from ..exact import least_squares
 from ..exact.least_squares import covers
@@ -47,7 +47,7 @@ def _strong(
             return theta, theta
 
         increments = walk.reshape(-1, stride, samples).sum(axis=1)
-        return jax.lax.scan(step, start, (dt * jnp.arange(len(increments)), increments))[1]
+        return jax.lax.scan(step, start.theta, (dt * jnp.arange(len(increments)), increments))[1]
 
     def apart(stride: int) -> jax.Array:
         gap = path(stride) - exact[stride - 1 :: stride]
