@@ -15,7 +15,6 @@ import numpy as np
 
 import sgdlimit as sl
 
-NAMES = ("train_loss", "test_loss", "overlap", "norm")
 SHARED: dict[str, Any] = {"sample_ratio": 1.5, "teacher": sl.Normal(1.0), "noise": sl.Normal(0.3)}
 SPARSE: dict[str, Any] = SHARED | {"teacher": sl.SparseNormal(0.3, 1.5)}
 RELU: dict[str, Any] = {"readout": (1.0, -0.5, 0.5)}
@@ -31,32 +30,45 @@ CASES = {
 }  # fmt: skip
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", default=list(CASES), metavar="case", help=", ".join(CASES))
+Case = tuple[sl.Problem, sl.Algorithm, dict[str, Any]]
+"""Problem, algorithm, and what else `solve` and `simulate` are told."""
+
+
+def beside(cases: dict[str, Case], about: str | None, times: list[float]) -> None:
+    """Print the table of the cases that the command line names."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", default=list(cases), metavar="case", help=", ".join(cases))
     parser.add_argument("--dims", type=int, nargs="+", default=[500, 1000, 2000])
     parser.add_argument("--trials", type=int, default=16)
+    parser.add_argument("--tol", type=float, default=5e-3)
     args = parser.parse_args()
-    times, algorithm = [1.0, 2.0, 4.0], sl.SGD(0.6, batch_size=2)
     for case in args.cases:
+        problem, algorithm, words = cases[case]
         begin = time.perf_counter()
-        theory = sl.solve(CASES[case], algorithm, times=times, tol=5e-3, seed=1, progress=False)
-        print(f"{case}: theory {time.perf_counter() - begin:.1f} s, {theory.status}", flush=True)
+        theory = sl.solve(problem, algorithm, times=times, tol=args.tol, seed=1, progress=False, **words)
+        print(f"{case}: theory {time.perf_counter() - begin:.1f} s, {theory.status} {theory.message}", flush=True)
         for dim in args.dims:
             runs = sl.simulate(
-                CASES[case], algorithm, dim=dim, trials=args.trials, times=times, seed=dim, progress=False
+                problem, algorithm, dim=dim, trials=args.trials, times=times, seed=dim, progress=False, **words
             )
-            report, parts = sl.compare(theory, runs), []
-            for name in NAMES:
-                value, error = theory.curve(name)
-                each = np.asarray(runs[name])
-                gap, size = each.mean(axis=0) - value, np.max(np.abs(value))
-                off = float(100 * np.sqrt(np.mean(gap**2)) / size)
-                noise = float(100 * np.sqrt(np.mean(error**2 + each.var(axis=0, ddof=1) / len(each))) / size)
-                parts.append(f"{name} {off:.2f} ± {noise:.2f} % (z {report[name].largest:.1f})")
-            print(f"  d = {dim}: p = {report.p_value:.3f}; {', '.join(parts)}", flush=True)
+            pairs = {"": (theory, runs)} | {
+                f"{name}.": (theory.averages[name], runs.averages[name]) for name in theory.averages
+            }
+            for name, (mine, other) in pairs.items():
+                report = sl.compare(mine, other)
+                parts = [line(mine, other, report, curve) for curve in report.variables]
+                print(f"  {name}d = {dim}: p = {report.p_value:.3f}; {', '.join(parts)}", flush=True)
+
+
+def line(theory: sl.Solution, runs: sl.Runs, report: sl.Report, name: str) -> str:
+    """How far one curve is from the runs' mean, over its largest value, and the largest z."""
+    value, error = theory.curve(name)
+    each = np.asarray(runs[name])
+    gap, size = each.mean(axis=0) - value, np.max(np.abs(value))
+    off = float(100 * np.sqrt(np.mean(gap**2)) / size)
+    noise = float(100 * np.sqrt(np.mean(error**2 + each.var(axis=0, ddof=1) / len(each))) / size)
+    return f"{name} {off:.2f} ± {noise:.2f} % (z {report[name].largest:.1f})"
 
 
 if __name__ == "__main__":
-    main()
+    beside({name: (p, sl.SGD(0.6, batch_size=2), {}) for name, p in CASES.items()}, __doc__, [1.0, 2.0, 4.0])
