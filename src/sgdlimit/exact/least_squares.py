@@ -103,28 +103,6 @@ def least_squares(
 UNMIXED = 0.1  # share of the noise's feedback τ/τ_max that taking all residuals alike may miss
 
 
-def _noise_of(algorithm: Algorithm | float | None, temperature: float | None) -> Algorithm:
-    """The algorithm; a number stands for SGF of that temperature."""
-    if algorithm is not None and temperature is not None:
-        raise reject("temperature", temperature, "the algorithm has its own; give one of them")
-    if isinstance(algorithm, Algorithm):
-        temperature_of(algorithm)  # refuses what least squares does not cover
-        return algorithm
-    tau = temperature if algorithm is None else algorithm
-    why = "τ = η/B must be a number ≥ 0, or give an algorithm such as sl.SGD(0.4)"
-    return GradientFlow() if tau is None else SGF(real("temperature", tau, least=0, why=why))
-
-
-def _strength_of(penalty: PenaltyLike | None, ridge: float | None) -> float:
-    """λ of the penalty or the ridge, whichever was given; 0 without either."""
-    if penalty is None:
-        return real("ridge", 0.0 if ridge is None else ridge, least=0, why="λ must be a number ≥ 0")
-    if ridge is not None:
-        raise reject("ridge", ridge, "the penalty has its own strength; give one of them")
-    instance("penalty", penalty, (Ridge, NoPenalty), "sl.Ridge(λ) or sl.NoPenalty() here")
-    return ridge_of(penalty) or 0.0
-
-
 def least_squares_on_data(
     X: Matrix,
     y: ArrayLike,
@@ -150,8 +128,21 @@ def least_squares_on_data(
     """
     data = read_data(X, y, X_test, y_test)
     check_scale(data.X)
-    algorithm, lam = _noise_of(algorithm, temperature), _strength_of(penalty, ridge)
-    tau, binary = float(algorithm.noise_temperature), signs(data.y, binary)
+    if algorithm is not None and temperature is not None:
+        raise reject("temperature", temperature, "the algorithm has its own; give one of them")
+    if penalty is not None and ridge is not None:
+        raise reject("ridge", ridge, "the penalty has its own strength; give one of them")
+    given = temperature if algorithm is None else algorithm
+    if not isinstance(given, Algorithm):  # a number is the temperature of SGF
+        why = "τ = η/B must be a number ≥ 0, or give an algorithm such as sl.SGD(0.4)"
+        given = GradientFlow() if given is None else SGF(real("temperature", given, least=0, why=why))
+    algorithm, tau = given, temperature_of(given)
+    instance("penalty", penalty, (Ridge, NoPenalty, type(None)), "sl.Ridge(λ) or sl.NoPenalty() here")
+    lam = ridge_of(penalty or NoPenalty())
+    if ridge is not None:
+        lam = real("ridge", ridge, least=0, why="λ must be a number ≥ 0")
+    assert lam is not None
+    binary = signs(data.y, binary)
     t = grid.resolve(t_max, times)
     check_share(algorithm, t)
     n, d = data.X.shape

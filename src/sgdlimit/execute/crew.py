@@ -12,8 +12,8 @@ import threading
 import time as clock
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,7 @@ from ..dmft.planning import Level
 from ..dmft.work import Records, Work, joined
 from ..errors import reject, whole
 from ..progress import Progress
-from .loop import March, One, Several, Stopped, along
+from .loop import March, Several, Stopped, along
 from .place import Place, Shared, stacked
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class _Slice:
         with precise():
             self.place.check(self.work)
             (records,) = along(
-                One(self.march()), len(self.level.times), keep=self.work.keep, stop=stop,
+                self.march(), len(self.level.times), keep=self.work.keep, stop=stop,
                 told=lambda steps: told(steps * len(self.work.replicas)),
                 kept=self.place.kept, name=f"{self.work.name} begun",
             )  # fmt: skip
@@ -209,9 +209,17 @@ def _compiled(slices: list[_Slice]) -> float:
         if own.shape not in _COMPILED and not own.kept and begin <= own.deadline:
             with precise():
                 own.place.check(own.work)
-                along(One(own.march()), 1, told=_silent, stop=threading.Event())
+                along(own.march(), 1, told=_silent, stop=threading.Event())
             _COMPILED.add(own.shape)
     return clock.perf_counter() - begin
+
+
+def _ended(tasks: Iterable[Future[T]]) -> Iterator[Future[T]]:
+    """Tasks as they end; a signal is seen between two looks, whichever thread it reaches."""
+    waiting = set(tasks)
+    while waiting:
+        done, waiting = wait(waiting, timeout=PATIENCE, return_when=FIRST_COMPLETED)
+        yield from done
 
 
 def _side_by_side(slices: list[_Slice], told: Callable[[int], None], most: int) -> list[Records | None]:
@@ -225,13 +233,9 @@ def _side_by_side(slices: list[_Slice], told: Callable[[int], None], most: int) 
     with ThreadPoolExecutor(most, "sgdlimit") as pool:
         futures = [pool.submit(own.run, told, stop) for own in slices]
         try:
-            waiting = set(futures)
-            while waiting:  # a signal is seen between two looks, whichever thread it reaches
-                done, waiting = wait(futures, timeout=PATIENCE, return_when=FIRST_EXCEPTION)
-                if any(future.exception() is not None for future in done):
-                    break
-            failed = [future for future in futures if future.done() and future.exception() is not None]
-            return [future.result() for future in failed or futures]
+            for future in _ended(futures):
+                future.result()
+            return [future.result() for future in futures]
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -264,12 +268,9 @@ def _elsewhere(slices: list[_Slice], executor: Executor, told: Callable[[int], N
         check_pickles(missing[0].work)
     futures = {executor.submit(performed, own.work): own for own in missing}
     try:
-        waiting = set(futures)
-        while waiting:
-            done, waiting = wait(waiting, timeout=PATIENCE, return_when=FIRST_COMPLETED)
-            for future in done:
-                futures[future].place.kept.put(futures[future].work.name, future.result().packed())
-                told(futures[future].work.steps)
+        for future in _ended(futures):
+            futures[future].place.kept.put(futures[future].work.name, future.result().packed())
+            told(futures[future].work.steps)
     except BaseException:
         for future in futures:
             future.cancel()
@@ -282,7 +283,7 @@ def performed(work: Work) -> Records:
     """Return the records of all of a slice, in a process that knows nothing else of the solution."""
     with precise():
         march, keep = March(work.system, stacked(work.draws()), work.level), work.keep
-        (records,) = along(One(march), len(march.level.times), keep=keep, told=_silent, stop=threading.Event())
+        (records,) = along(march, len(march.level.times), keep=keep, told=_silent, stop=threading.Event())
     return records
 
 
@@ -338,10 +339,8 @@ def _apart(talks: Sequence[Callable[[Shared], Talk[Any]]], most: int) -> Answers
             return _gathered(slices, [task.result() for task in tasks])
 
         numbers = {pool.submit(lambda talk=talk: _carried(talk(shared), do)): i for i, talk in enumerate(talks)}
-        waiting = set(numbers)
-        while waiting:
-            ended, waiting = wait(waiting, timeout=PATIENCE, return_when=FIRST_COMPLETED)
-            yield from ((numbers[future], future.exception() or future.result()) for future in ended)
+        for future in _ended(numbers):
+            yield numbers[future], future.exception() or future.result()
 
 
 def _together(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range) -> Answers:
@@ -354,25 +353,18 @@ def _together(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range) ->
             tasks = {number: pool.submit(step) for number, step in steps.items()}
             slices: dict[int, list[list[_Slice]]] = {}
             for number, task in tasks.items():
-                if (error := _error_of(task)) is None:
+                if (error := next(_ended([task])).exception()) is None:
                     slices[number] = _slices(task.result())
                 else:
                     del open_[number]
                     yield number, error.value if isinstance(error, StopIteration) else error
             task = pool.submit(_by_shape, slices, sizes(len(numbers)), stop)
-            error, steps = _error_of(task), {}
+            error, steps = next(_ended([task])).exception(), {}
             for number, own in slices.items():
                 parts, talk = [error] if error else task.result()[number], open_[number]
                 wrong = [part for part in parts if isinstance(part, BaseException)]
                 sound = [part for part in parts if not isinstance(part, BaseException)]
                 steps[number] = partial(talk.throw, wrong[0]) if wrong else partial(talk.send, _gathered(own, sound))
-
-
-def _error_of(task: Future[Any]) -> BaseException | None:
-    """What a task raised, once it has ended: a signal is seen between two looks, whichever thread it reaches."""
-    while not task.done():
-        wait([task], timeout=PATIENCE)
-    return task.exception()
 
 
 def sizes(most: int) -> list[int]:

@@ -42,15 +42,13 @@ KINDS = {
     "refined": Kind("long", 90.0, True),
 }
 
-Answer = tuple[str, str, bytes]
-"""To an order: 'part' or 'file', or at last how it ended ('done', 'refused', 'failed', 'stopped'); name, content."""
-
 
 def main(pipe: Connection, stopped: c_long, module: str) -> None:
     """Serve orders, as a process that computes, until the pipe closes.
 
     An order is a number, one of the module's `KINDS`, functions of a query and of `tell`, and the query. SIGTERM ends
-    the one whose number is in `stopped`, shared memory.
+    the one whose number is in `stopped`, shared memory. An answer is 'part' or 'file', or at last how it ended ('done',
+    'refused', 'failed', 'stopped'), then a name and content.
     """
     current = -1
     telling = threading.Lock()
@@ -159,16 +157,6 @@ class _Worker:
             self._stopped.value = self.current.number
             self._process.terminate()
 
-    async def _answer(self) -> Answer:
-        """The next answer, or an error if the process is gone."""
-        loop, ready = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._pipe.fileno(), ready.set)
-        try:
-            await ready.wait()
-        finally:
-            loop.remove_reader(self._pipe.fileno())
-        return self._pipe.recv()
-
     async def run(self, work: Computation, seconds: float) -> None:
         """One computation to its end, or to that of its time."""
         self.current = work
@@ -177,7 +165,7 @@ class _Worker:
             self._pipe.send((work.number, work.kind, work.query))
             async with asyncio.timeout(seconds):
                 while not work.ended:
-                    work.hear(*await self._answer())
+                    work.hear(*await asyncio.to_thread(self._pipe.recv))  # an error if the process is gone
         except TimeoutError:
             self.end()
             words = f"it took longer than {seconds:g} s and was ended; take a smaller problem, or run the Python text"

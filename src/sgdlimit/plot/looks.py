@@ -63,8 +63,8 @@ def looks(results: Sequence[Result], labels: Sequence[str] | None = None) -> lis
     styles = {law: FLOW if law == flow else next(rest) for law in laws}
     several = len({kind.setting for kind in kinds}) > 1
     slots = [kind if kind.runs else kind.setting if several else kind.law for kind in kinds]
-    coloured = [slot for slot, kind in zip(slots, kinds, strict=True) if kind.runs or kind.setting not in simulated]
-    coloured = list(dict.fromkeys(coloured))
+    pairs = zip(slots, kinds, strict=True)
+    coloured = list(dict.fromkeys(slot for slot, kind in pairs if kind.runs or kind.setting not in simulated))
     found = []
     for kind, slot, name in zip(kinds, slots, labels or _names(results, kinds, simulated), strict=True):
         if slot in coloured:
@@ -133,8 +133,8 @@ def _words(result: Result) -> dict[str, object]:
 
 def _differing(results: Sequence[Result]) -> list[str]:
     """What of the problems differs between results that all have one; a few at most. Own data have none to name."""
-    words = [_words(result) for result in results if result.about.get("method") != "simulation on data"]
-    words = [found for found in words if found]
+    told = (_words(result) for result in results if result.about.get("method") != "simulation on data")
+    words = [found for found in told if found]
     paths = dict.fromkeys(path for found in words for path in found)
     differ = [path for path in paths if len({str(found.get(path)) for found in words}) > 1]
     return sorted(differ, key=lambda path: path != "sample_ratio")[:MOST_DIFFERENCES]
