@@ -180,7 +180,16 @@ def least_squares_on_data(
     limit = None if algorithm.scheduled else stable_temperature_of_rows(left * singular, x, lam, delta)
     keep, status, message = verdict(curve.train, t, tau, None if limit is None else mixed)
     if limit is not None and status == "complete" and tau / limit - tau / mixed > UNMIXED:
-        status, message = "unreliable", _unmixed(data.X, tau, limit)
+        squares = np.sum(data.X**2, axis=1)
+        message = f"rows differ: the largest squared norm is {squares.max() / squares.mean():.3g} times the mean, "
+        message += f"τ·max|x|² = {tau * squares.max():.3g}; SGD is stable on this matrix up to τ = {limit:.3g}"
+        if tau >= limit:
+            message += f", and τ = {tau:g} is above: it diverges; this curve, which takes residuals alike, does not"
+        else:
+            message += (
+                f"; the curve takes residuals alike, and its noise is off at τ = {tau:g}: rescale the heaviest rows"
+            )
+        status = "unreliable"
         warnings.warn(message, DivergenceWarning if tau >= limit else RuntimeWarning, stacklevel=2)
     options = {"samples": n, "dim": d, "ridge": lam, "t_max": float(t[-1])}
     limits = {"stable_temperature": limit, "stable_temperature_if_mixed": mixed}
@@ -194,13 +203,3 @@ def _wrong_signs(theta: np.ndarray, noise: np.ndarray, rows: np.ndarray, y: np.n
     mean, spread = theta @ rows.T * np.sign(y), np.sqrt(np.clip(noise, 0.0, None) @ rows.T**2)
     wrong = np.where(spread > 0, ndtr(-mean / np.where(spread > 0, spread, 1.0)), 0.5 * (1 - np.sign(mean)))
     return np.mean(wrong, axis=1)
-
-
-def _unmixed(X: np.ndarray, tau: float, limit: float) -> str:
-    """The warning about rows that differ: up to which τ SGD is stable on them, and what the curve makes of it."""
-    squares = np.sum(X**2, axis=1)
-    words = f"rows differ: the largest squared norm is {squares.max() / squares.mean():.3g} times the mean, "
-    words += f"τ·max|x|² = {tau * squares.max():.3g}; SGD is stable on this matrix up to τ = {limit:.3g}"
-    if tau >= limit:
-        return f"{words}, and τ = {tau:g} is above: it diverges; this curve, which takes residuals alike, does not"
-    return f"{words}; the curve takes residuals alike, and its noise is off at τ = {tau:g}: rescale the heaviest rows"

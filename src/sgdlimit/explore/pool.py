@@ -103,7 +103,7 @@ class Computation:
 
     def __init__(self, number: int, kind: str, query: str) -> None:
         self.number, self.kind, self.query = number, kind, query
-        self.followers = 0
+        self.followers, self.left = 0, False
         self.parts: list[bytes] = []
         self.files: dict[str, bytes] = {}
         self.ended: Trouble | bool = False
@@ -197,7 +197,7 @@ class Pool:
     def submit(self, kind: str, query: str) -> Computation:
         """The computation that answers a query, begun unless it is there; a `Trouble` if there is no room."""
         work = self._works.pop((kind, query), None)
-        if work is None:
+        if work is None or work.left or isinstance(work.ended, Trouble):
             if sum(not other.ended for other in self._works.values()) >= self._most_open:
                 raise Trouble("full", "too many requests are waiting; try again in a few seconds")
             work = Computation(next(self._numbers), kind, query)
@@ -233,14 +233,8 @@ class Pool:
         if work is not worker.current:
             work.hear("stopped", "", b"")
         elif kind.long:
+            work.left = True
             worker.stop()
-        else:
-            return
-        self._forget(work)
-
-    def _forget(self, work: Computation) -> None:
-        if self._works.get((work.kind, work.query)) is work:
-            del self._works[work.kind, work.query]
 
     async def _serve(self, worker: _Worker) -> None:
         """One computation after the other, but those that were left before they began."""
@@ -248,8 +242,6 @@ class Pool:
             work = await worker.queue.get()
             if not work.ended:
                 await worker.run(work, self._kinds[work.kind].seconds)
-            if work.ended is not True:
-                self._forget(work)
 
     async def stop(self) -> None:
         """End all processes; nothing that waits begins any more."""
