@@ -340,7 +340,7 @@ def _apart(talks: Sequence[Callable[[Shared], Talk[Any]]], most: int) -> Answers
 
         numbers = {pool.submit(lambda talk=talk: _carried(talk(shared), do)): i for i, talk in enumerate(talks)}
         for future in _ended(numbers):
-            yield numbers[future], future.exception() or future.result()
+            yield numbers.pop(future), future.exception() or future.result()  # nothing is held that was given
 
 
 def _together(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range) -> Answers:
