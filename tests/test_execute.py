@@ -397,16 +397,12 @@ def test_batching_is_for_gpus(monkeypatch):
     """Left open, marches are put together on all but CPUs."""
     seen = []
 
-    def spied(talks, numbers, most, joint):
-        seen.append((most, joint))
-        return iter(())
-
-    monkeypatch.setattr(crew, "_wave", spied)
+    monkeypatch.setattr(crew, "_apart", lambda talks, most: seen.append("apart") or ())
+    monkeypatch.setattr(crew, "_together", lambda talks, numbers: seen.append(len(numbers)) or ())
     list(solve_many([None] * 300, progress=False))
     monkeypatch.setattr(crew.jax, "default_backend", lambda: "gpu")
     list(solve_many([None] * 300, progress=False))
-    assert seen[0][1] is False
-    assert seen[1:] == [(100, True)] * 3
+    assert seen == ["apart", 100, 100, 100]
 
 
 def test_marches_of_one_solution_run_side_by_side_and_change_no_bit(monkeypatch):

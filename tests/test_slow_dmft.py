@@ -16,7 +16,7 @@ from sgdlimit.dmft import memory
 from sgdlimit.dmft.march import assemble
 from sgdlimit.dmft.response import Tangents
 from sgdlimit.dmft.work import Work
-from sgdlimit.execute.loop import March, One, along
+from sgdlimit.execute.loop import March, along
 from sgdlimit.execute.place import stacked
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,7 @@ def test_late_times_do_not_run_away_from_rounding(algorithm):
         kept = memory.shifted(memory.Moments(memory.ladder(times[-1], 0.05)))
         system = assemble(problem, algorithm, 256, kept, response=Tangents())
         work = Work(system, times, 1, 0, range(8))
-        (found,) = along(One(March(system, stacked(work.draws()), work.level)), len(times), told=id, stop=Event())
+        (found,) = along(March(system, stacked(work.draws()), work.level), len(times), told=id, stop=Event())
     assert not found.reason
     at = np.array([4_000, 16_000, 40_000])
     exact = sl.least_squares(problem, algorithm, times=times[at])

@@ -187,8 +187,6 @@ def compare(first: Result, second: Result, variables: str | Sequence[str] | None
         one, other = (result.curve(name)[0].shape[1:] for result in (first, second))
         if one != other:
             raise reject("variables", name, f"its shapes {one} and {other} differ; compare equal widths")
-        _check_finite(first, name)
-        _check_finite(second, name)
     grid = first.time if isinstance(first, Runs) or not isinstance(second, Runs) else second.time
     low, high = max(first.time[0], second.time[0]), min(first.time[-1], second.time[-1])
     # Runs end on the whole update nearest to the last time; a theory that stops a rounding short still covers it.
@@ -197,7 +195,7 @@ def compare(first: Result, second: Result, variables: str | Sequence[str] | None
     if not len(grid):
         raise reject("second", f"times {second.time[0]:g} to {second.time[-1]:g}", "the results share no times")
     seen = [[_seen(result, name, grid) for name in names] for result in (first, second)]
-    scales = [max(*(_scale(result, name, grid) for result in (first, second)), 1e-30) for name in names]
+    scales = [max(one.scale, other.scale, 1e-30) for one, other in zip(*seen, strict=True)]
     floors = [np.full_like(part.mean, ROUNDING * size) for part, size in zip(seen[0], scales, strict=True)]
     curve = np.repeat(np.arange(len(names)), [floor.size for floor in floors])
     floor = np.concatenate([np.ravel(floor) for floor in floors])
@@ -237,21 +235,6 @@ def check_curves(results: Sequence[Result], names: Sequence[str]) -> None:
         if name not in result.curves:
             held = neighbours(name, result.curves)
             raise reject("variables", name, f"{result.title()} does not have it as a curve along time; {held}")
-
-
-def _check_finite(result: Result, name: str) -> None:
-    """Refuse a curve that holds anything but numbers: no test could be made of it."""
-    parts = zip(("", "the error of ", "a copy of "), (*result.curve(name), result.copies(name)), strict=True)
-    for what, values in parts:
-        if values is not None and not np.all(np.isfinite(values)):
-            why = f"{what}{name} is not finite everywhere in {result.title()}; leave it out, or compare earlier times"
-            raise reject("variables", name, why)
-
-
-def _scale(result: Result, name: str, grid: np.ndarray) -> float:
-    """Size of a curve over the times compared."""
-    names = {name, "norm"} & set(result.curves)
-    return scale(name, {n: _onto(result, result.curve(n)[0], grid) for n in names})
 
 
 def _same(result: Result, grid: np.ndarray) -> bool:
@@ -305,10 +288,17 @@ class _Seen(NamedTuple):
     """(copies, times, …)"""
     shift: np.ndarray
     """The part of the error that all copies share."""
+    scale: float
 
 
 def _seen(result: Result, name: str, grid: np.ndarray) -> _Seen:
+    """The mean where it is looked at, with all that is uncertain about it; refused where it is no number."""
     mean, error = result.curve(name)
+    for what, values in (("", mean), ("the error of ", error), ("a copy of ", result.copies(name))):
+        if values is not None and not np.all(np.isfinite(values)):
+            why = f"{what}{name} is not finite everywhere in {result.title()}; leave it out, or compare earlier times"
+            raise reject("variables", name, why)
+    size = scale(name, {n: _onto(result, result.curve(n)[0], grid) for n in {name, "norm"} & set(result.curves)})
     copies, between = result.copies(name), _between(result, name, grid)
     error, shared = (_onto(result, part, grid, degree=1) for part in (error, result.systematic(name)))
     if copies is not None:
@@ -316,7 +306,7 @@ def _seen(result: Result, name: str, grid: np.ndarray) -> _Seen:
         if len(copies) > 1:
             # A curve through noisy points swings between them: what its copies do there is part of the error.
             error = np.maximum(error, copies.std(axis=0, ddof=1) / np.sqrt(len(copies)))
-    return _Seen(_onto(result, mean, grid), total_error(error, between), copies, total_error(shared, between))
+    return _Seen(_onto(result, mean, grid), total_error(error, between), copies, total_error(shared, between), size)
 
 
 def _sample(seen: list[_Seen]) -> Sample:

@@ -136,23 +136,18 @@ def finish(result: "Result", output: Path, force: bool) -> None:
     with interruptible():
         try:
             result.save(output, overwrite=force)
-        except InputError as error:
-            raise _rescued(result, output, error) from None
+        except InputError as error:  # the disk filled up or the folder went away: the result is put elsewhere
+            try:
+                saved = result.save(Path(tempfile.mkdtemp(prefix="sgdlimit-")) / output.name)
+            except (InputError, OSError):
+                raise error from None
+            raise InputError(f"{error}; the result is in {saved}") from None
     said = wrote(output)
     typer.echo(repr(result))
     typer.echo(said)
     if status := STATUS.get(result.status, UNSURE):
         typer.echo(f"warning: {result.status}{f': {result.message}' * bool(result.message)}", err=True)
         raise typer.Exit(status)
-
-
-def _rescued(result: "Result", output: Path, error: InputError) -> InputError:
-    """The disk filled up or the folder went away during the work: its result is put where it can be found."""
-    try:
-        saved = result.save(Path(tempfile.mkdtemp(prefix="sgdlimit-")) / output.name)
-    except (InputError, OSError):
-        return error
-    return InputError(f"{error}; the result is in {saved}")
 
 
 def write_picture(axes: object, output: Path, dpi: int) -> None:

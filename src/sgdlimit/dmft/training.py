@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from .._random import normal
 from .._types import Array, Key, Scalar, Tree
 from ..algorithms.rates import ByCoordinate, Seen
 from ..problem import Problem, fields, trained
@@ -160,13 +161,18 @@ def _mean(weight: Array | None, x: Array) -> Array:
 
 
 def _partners(system: System, start: Start, step: Step, batch: int, used: Scalar) -> Callable[[Array], Array]:
-    """What the sum over a batch is, of numbers of every sample: its own and those of B(t) − 1 others."""
+    """What the sum over a batch is, of numbers of every sample: its own and those of B(t) − 1 others.
+
+    The others lie a random way along the samples: for every sample all of them are equally likely.
+    """
     key = jax.random.fold_in(jax.random.fold_in(start.key, PARTNERS), step.first)
+    away = jax.random.randint(key, (max(batch - 1, 1),), 0, system.samples)
 
     def drawn(x: Array) -> Array:
+        twice = jnp.concatenate([x, x])
+
         def add(j: Array, total: Array) -> Array:
-            who = jax.random.randint(jax.random.fold_in(key, j), x.shape, 0, x.shape[-1])
-            return total + (j < used - 1) * x[who]
+            return total + (j < used - 1) * jax.lax.dynamic_slice(twice, (away[j],), x.shape)
 
         return jax.lax.fori_loop(0, batch - 1, add, x)
 
@@ -256,8 +262,8 @@ def normals(start: Start, step: Step, shape: tuple[int, ...], dtype: str) -> Arr
     key: Key = jax.random.fold_in(start.key, NOISE)
 
     def add(s: Array, total: Array) -> Array:
-        xi = jax.random.normal(jax.random.fold_in(key, step.first + s), shape, dtype)
-        return total + jnp.sqrt(step.fine_dt[s]).astype(dtype) * xi
+        xi = normal(jax.random.fold_in(key, step.first + s), shape)
+        return total + (jnp.sqrt(step.fine_dt[s]) * xi).astype(dtype)
 
     return jax.lax.fori_loop(0, step.stride, add, jnp.zeros(shape, dtype))
 

@@ -100,17 +100,14 @@ class Modes(NamedTuple):
         x, keep, shrunk = self.rule.nodes, self.keep(u), shrink(self.rule.nodes, self.ridge, u)
         whole = np.ones((len(u), 1))
         if np.isfinite(self.delta):
-            keep = keep + np.stack([self._reaction(at) @ self.fresh for at in u]) / self.delta
+            # ∫₀ᵘ e^{−(y+λ)(u−s)} e^{−(x+λ)s} ds = (e^{−(x+λ)u} − e^{−(y+λ)u})/(y − x), (x, y)
+            gap, slow = np.abs(x[:, None] - x), np.minimum(x[:, None], x) + self.ridge
+            spent = (np.divide(-np.expm1(-gap * at), gap, out=np.full_like(gap, at), where=gap > 0) for at in u)
+            reaction = [(np.exp(-slow * at) * part) @ self.fresh for at, part in zip(u, spent, strict=True)]
+            keep = keep + np.stack(reaction) / self.delta
             whole = whole + (shrunk @ self.fresh)[:, None] / self.delta
         left = self.left(keep, whole)
         return self.signal(keep, left, keep, left) @ x + self.noise * (1 + (x * shrunk**2) @ self.fresh / self.delta)
-
-    def _reaction(self, u: float) -> np.ndarray:
-        """∫₀ᵘ e^{−(y+λ)(u−s)} e^{−(x+λ)s} ds = (e^{−(x+λ)u} − e^{−(y+λ)u})/(y − x), (x, y)."""
-        x = self.rule.nodes
-        gap = np.abs(x[:, None] - x)
-        slower = np.exp(-(np.minimum(x[:, None], x) + self.ridge) * u)
-        return slower * np.divide(-np.expm1(-gap * u), gap, out=np.full_like(gap, u), where=gap > 0)
 
     def one_time(self, curve: Curve) -> dict[str, np.ndarray]:
         """Every curve by name, from the training error and the memory of the noise (`eq:dmft_ridge_errors`)."""

@@ -103,28 +103,6 @@ def least_squares(
 UNMIXED = 0.1  # share of the noise's feedback τ/τ_max that taking all residuals alike may miss
 
 
-def _noise_of(algorithm: Algorithm | float | None, temperature: float | None) -> Algorithm:
-    """The algorithm; a number stands for SGF of that temperature."""
-    if algorithm is not None and temperature is not None:
-        raise reject("temperature", temperature, "the algorithm has its own; give one of them")
-    if isinstance(algorithm, Algorithm):
-        temperature_of(algorithm)  # refuses what least squares does not cover
-        return algorithm
-    tau = temperature if algorithm is None else algorithm
-    why = "τ = η/B must be a number ≥ 0, or give an algorithm such as sl.SGD(0.4)"
-    return GradientFlow() if tau is None else SGF(real("temperature", tau, least=0, why=why))
-
-
-def _strength_of(penalty: PenaltyLike | None, ridge: float | None) -> float:
-    """λ of the penalty or the ridge, whichever was given; 0 without either."""
-    if penalty is None:
-        return real("ridge", 0.0 if ridge is None else ridge, least=0, why="λ must be a number ≥ 0")
-    if ridge is not None:
-        raise reject("ridge", ridge, "the penalty has its own strength; give one of them")
-    instance("penalty", penalty, (Ridge, NoPenalty), "sl.Ridge(λ) or sl.NoPenalty() here")
-    return ridge_of(penalty) or 0.0
-
-
 def least_squares_on_data(
     X: Matrix,
     y: ArrayLike,
@@ -150,8 +128,21 @@ def least_squares_on_data(
     """
     data = read_data(X, y, X_test, y_test)
     check_scale(data.X)
-    algorithm, lam = _noise_of(algorithm, temperature), _strength_of(penalty, ridge)
-    tau, binary = float(algorithm.noise_temperature), signs(data.y, binary)
+    if algorithm is not None and temperature is not None:
+        raise reject("temperature", temperature, "the algorithm has its own; give one of them")
+    if penalty is not None and ridge is not None:
+        raise reject("ridge", ridge, "the penalty has its own strength; give one of them")
+    given = temperature if algorithm is None else algorithm
+    if not isinstance(given, Algorithm):  # a number is the temperature of SGF
+        why = "τ = η/B must be a number ≥ 0, or give an algorithm such as sl.SGD(0.4)"
+        given = GradientFlow() if given is None else SGF(real("temperature", given, least=0, why=why))
+    algorithm, tau = given, temperature_of(given)
+    instance("penalty", penalty, (Ridge, NoPenalty, type(None)), "sl.Ridge(λ) or sl.NoPenalty() here")
+    lam = ridge_of(penalty or NoPenalty())
+    if ridge is not None:
+        lam = real("ridge", ridge, least=0, why="λ must be a number ≥ 0")
+    assert lam is not None
+    binary = signs(data.y, binary)
     t = grid.resolve(t_max, times)
     check_share(algorithm, t)
     n, d = data.X.shape
@@ -189,7 +180,16 @@ def least_squares_on_data(
     limit = None if algorithm.scheduled else stable_temperature_of_rows(left * singular, x, lam, delta)
     keep, status, message = verdict(curve.train, t, tau, None if limit is None else mixed)
     if limit is not None and status == "complete" and tau / limit - tau / mixed > UNMIXED:
-        status, message = "unreliable", _unmixed(data.X, tau, limit)
+        squares = np.sum(data.X**2, axis=1)
+        message = f"rows differ: the largest squared norm is {squares.max() / squares.mean():.3g} times the mean, "
+        message += f"τ·max|x|² = {tau * squares.max():.3g}; SGD is stable on this matrix up to τ = {limit:.3g}"
+        if tau >= limit:
+            message += f", and τ = {tau:g} is above: it diverges; this curve, which takes residuals alike, does not"
+        else:
+            message += (
+                f"; the curve takes residuals alike, and its noise is off at τ = {tau:g}: rescale the heaviest rows"
+            )
+        status = "unreliable"
         warnings.warn(message, DivergenceWarning if tau >= limit else RuntimeWarning, stacklevel=2)
     options = {"samples": n, "dim": d, "ridge": lam, "t_max": float(t[-1])}
     limits = {"stable_temperature": limit, "stable_temperature_if_mixed": mixed}
@@ -203,13 +203,3 @@ def _wrong_signs(theta: np.ndarray, noise: np.ndarray, rows: np.ndarray, y: np.n
     mean, spread = theta @ rows.T * np.sign(y), np.sqrt(np.clip(noise, 0.0, None) @ rows.T**2)
     wrong = np.where(spread > 0, ndtr(-mean / np.where(spread > 0, spread, 1.0)), 0.5 * (1 - np.sign(mean)))
     return np.mean(wrong, axis=1)
-
-
-def _unmixed(X: np.ndarray, tau: float, limit: float) -> str:
-    """The warning about rows that differ: up to which τ SGD is stable on them, and what the curve makes of it."""
-    squares = np.sum(X**2, axis=1)
-    words = f"rows differ: the largest squared norm is {squares.max() / squares.mean():.3g} times the mean, "
-    words += f"τ·max|x|² = {tau * squares.max():.3g}; SGD is stable on this matrix up to τ = {limit:.3g}"
-    if tau >= limit:
-        return f"{words}, and τ = {tau:g} is above: it diverges; this curve, which takes residuals alike, does not"
-    return f"{words}; the curve takes residuals alike, and its noise is off at τ = {tau:g}: rescale the heaviest rows"

@@ -12,12 +12,12 @@ import threading
 import time as clock
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -28,7 +28,7 @@ from ..dmft.planning import Level
 from ..dmft.work import Records, Work, joined
 from ..errors import reject, whole
 from ..progress import Progress
-from .loop import March, One, Several, Stopped, along
+from .loop import March, Several, Stopped, along
 from .place import Place, Shared, stacked
 
 T = TypeVar("T")
@@ -95,16 +95,21 @@ def precisely(talk: Talk[T]) -> Talk[T]:
 def alone(talk: Talk[T], progress: bool | None = None, executor: Executor | None = None) -> T:
     """Return what a talk does in the end; what goes wrong with its work, Ctrl-C too, is thrown where it waits."""
     with Progress("solve", 0, progress) as bar:
-        step: Callable[[], Wanted] = partial(next, talk)
-        while True:
-            try:
-                wanted = step()
-            except StopIteration as end:
-                return end.value
-            try:
-                step = partial(talk.send, _done(wanted, bar, executor))
-            except BaseException as error:
-                step = partial(talk.throw, error)
+        return _carried(talk, lambda wanted: _done(wanted, bar, executor))
+
+
+def _carried(talk: Talk[T], do: Callable[[Wanted], Done]) -> T:
+    """What a talk returns whose work is done so."""
+    step: Callable[[], Wanted] = partial(next, talk)
+    while True:
+        try:
+            wanted = step()
+        except StopIteration as end:
+            return end.value
+        try:
+            step = partial(talk.send, do(wanted))
+        except BaseException as error:
+            step = partial(talk.throw, error)
 
 
 def _silent(steps: int) -> None:
@@ -154,7 +159,7 @@ class _Slice:
         with precise():
             self.place.check(self.work)
             (records,) = along(
-                One(self.march()), len(self.level.times), keep=self.work.keep, stop=stop,
+                self.march(), len(self.level.times), keep=self.work.keep, stop=stop,
                 told=lambda steps: told(steps * len(self.work.replicas)),
                 kept=self.place.kept, name=f"{self.work.name} begun",
             )  # fmt: skip
@@ -204,9 +209,17 @@ def _compiled(slices: list[_Slice]) -> float:
         if own.shape not in _COMPILED and not own.kept and begin <= own.deadline:
             with precise():
                 own.place.check(own.work)
-                along(One(own.march()), 1, told=_silent, stop=threading.Event())
+                along(own.march(), 1, told=_silent, stop=threading.Event())
             _COMPILED.add(own.shape)
     return clock.perf_counter() - begin
+
+
+def _ended(tasks: Iterable[Future[T]]) -> Iterator[Future[T]]:
+    """Tasks as they end; a signal is seen between two looks, whichever thread it reaches."""
+    waiting = set(tasks)
+    while waiting:
+        done, waiting = wait(waiting, timeout=PATIENCE, return_when=FIRST_COMPLETED)
+        yield from done
 
 
 def _side_by_side(slices: list[_Slice], told: Callable[[int], None], most: int) -> list[Records | None]:
@@ -220,13 +233,9 @@ def _side_by_side(slices: list[_Slice], told: Callable[[int], None], most: int) 
     with ThreadPoolExecutor(most, "sgdlimit") as pool:
         futures = [pool.submit(own.run, told, stop) for own in slices]
         try:
-            waiting = set(futures)
-            while waiting:  # a signal is seen between two looks, whichever thread it reaches
-                done, waiting = wait(futures, timeout=PATIENCE, return_when=FIRST_EXCEPTION)
-                if any(future.exception() is not None for future in done):
-                    break
-            failed = [future for future in futures if future.done() and future.exception() is not None]
-            return [future.result() for future in failed or futures]
+            for future in _ended(futures):
+                future.result()
+            return [future.result() for future in futures]
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -259,12 +268,9 @@ def _elsewhere(slices: list[_Slice], executor: Executor, told: Callable[[int], N
         check_pickles(missing[0].work)
     futures = {executor.submit(performed, own.work): own for own in missing}
     try:
-        waiting = set(futures)
-        while waiting:
-            done, waiting = wait(waiting, timeout=PATIENCE, return_when=FIRST_COMPLETED)
-            for future in done:
-                futures[future].place.kept.put(futures[future].work.name, future.result().packed())
-                told(futures[future].work.steps)
+        for future in _ended(futures):
+            futures[future].place.kept.put(futures[future].work.name, future.result().packed())
+            told(futures[future].work.steps)
     except BaseException:
         for future in futures:
             future.cancel()
@@ -277,7 +283,7 @@ def performed(work: Work) -> Records:
     """Return the records of all of a slice, in a process that knows nothing else of the solution."""
     with precise():
         march, keep = March(work.system, stacked(work.draws()), work.level), work.keep
-        (records,) = along(One(march), len(march.level.times), keep=keep, told=_silent, stop=threading.Event())
+        (records,) = along(march, len(march.level.times), keep=keep, told=_silent, stop=threading.Event())
     return records
 
 
@@ -293,32 +299,6 @@ def check_pickles(work: object) -> None:
 # --- many solutions ---
 
 
-@dataclass
-class _Open:
-    """A talk that is not over, and the work that it waits for."""
-
-    talk: Talk[Any]
-    slices: list[list[_Slice]] = field(default_factory=list)
-    found: dict[int, Came] = field(default_factory=dict)
-
-    @property
-    def flat(self) -> list[_Slice]:
-        return [own for part in self.slices for own in part]
-
-    def step(self) -> tuple[Wanted | None, Any]:
-        """Return what it wants next; at its end nothing, and what the talk returns."""
-        parts = [self.found[i] for i in range(len(self.found))]
-        failed = [part for part in parts if isinstance(part, BaseException)]
-        try:
-            if not self.slices:
-                return next(self.talk), None
-            if failed:
-                return self.talk.throw(failed[0]), None
-            return self.talk.send(_gathered(self.slices, parts)), None  # pyright: ignore[reportArgumentType]
-        except StopIteration as end:
-            return None, end.value
-
-
 def many(talks: Sequence[Callable[[Shared], Talk[Any]]], most: int | None = None, joint: bool | None = None) -> Answers:
     """Yield the number and the result of every talk as they come, or what it raised.
 
@@ -329,65 +309,62 @@ def many(talks: Sequence[Callable[[Shared], Talk[Any]]], most: int | None = None
     joint = jax.default_backend() != "cpu" if joint is None else joint
     usual = MOST if joint else 1 + machine.cores()
     most = usual if most is None else whole("most", most, least=1, why="it must be a whole number ≥ 1")
-    waves = -(-len(talks) // most) if joint else min(1, len(talks))
+    if not joint:
+        yield from _apart(talks, most)
+        return
+    waves = -(-len(talks) // most)
     for first, last in pairwise(len(talks) * i // max(1, waves) for i in range(waves + 1)):  # equal parts
-        yield from _wave(talks, range(first, last), min(most, last - first), joint)
+        yield from _together(talks, range(first, last))
 
 
-def _wave(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range, most: int, joint: bool) -> Answers:
-    """These talks, so many at a time: every step of a talk, and every slice of its work, is a task of the pool."""
-    shared, stop, rest = Shared(), threading.Event(), iter(numbers)
-    open_, tasks = dict[int, _Open](), dict[Future[Any], tuple[int, int | None]]()
+@contextmanager
+def _threads(most: int, stop: threading.Event) -> Iterator[ThreadPoolExecutor]:
+    """So many threads, or a few more than there are cores; what they do ends with the context."""
     pool = ThreadPoolExecutor(min(most, 1 + (os.cpu_count() or 1)), "sgdlimit")
-
-    def step(number: int) -> None:
-        tasks[pool.submit(open_[number].step)] = number, None
-
-    def hand_out(number: int, wanted: Wanted) -> None:
-        own = open_[number]
-        own.slices, own.found = _slices(wanted), {}
-        if not joint:
-            tasks.update({pool.submit(part.run, _silent, stop): (number, i) for i, part in enumerate(own.flat)})
-
-    def put(number: int, found: dict[int, Came]) -> None:
-        own = open_[number]
-        own.found |= found
-        if len(own.found) == len(own.flat):
-            step(number)
-
     try:
-        while True:
-            for number in islice(rest, most - len(open_)):
-                open_[number] = _Open(talks[number](shared))
-                step(number)
-            if not open_:
-                return
-            if not tasks:  # all wait, and their work is put together
-                tasks[pool.submit(_by_shape, {n: own.flat for n, own in open_.items()}, sizes(most), stop)] = -1, None
-            for future in wait(tasks, timeout=PATIENCE, return_when=FIRST_COMPLETED).done:
-                number, i = tasks.pop(future)
-                if number < 0 and (error := future.exception()) is not None:
-                    failed = list(open_)
-                    open_.clear()
-                    yield from ((number, error) for number in failed)
-                elif number < 0:
-                    for number, found in future.result().items():
-                        put(number, found)
-                elif i is not None:
-                    put(number, {i: future.exception() or future.result()})
-                elif (error := future.exception()) is not None:
-                    del open_[number]
-                    yield number, error
-                else:
-                    wanted, value = future.result()
-                    if wanted is None:
-                        del open_[number]
-                        yield number, value
-                    else:
-                        hand_out(number, wanted)
+        yield pool
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _apart(talks: Sequence[Callable[[Shared], Talk[Any]]], most: int) -> Answers:
+    """So many talks at a time, one a thread; their work is done by as many others."""
+    shared, stop = Shared(), threading.Event()
+    with _threads(most, stop) as hands, _threads(most, stop) as pool:
+
+        def do(wanted: Wanted) -> Done:
+            slices = _slices(wanted)
+            tasks = [hands.submit(own.run, _silent, stop) for part in slices for own in part]
+            return _gathered(slices, [task.result() for task in tasks])
+
+        numbers = {pool.submit(lambda talk=talk: _carried(talk(shared), do)): i for i, talk in enumerate(talks)}
+        for future in _ended(numbers):
+            yield numbers.pop(future), future.exception() or future.result()  # nothing is held that was given
+
+
+def _together(talks: Sequence[Callable[[Shared], Talk[Any]]], numbers: range) -> Answers:
+    """These talks at once: where all of them wait, their work is put together."""
+    shared, stop = Shared(), threading.Event()
+    open_ = {number: talks[number](shared) for number in numbers}
+    steps: dict[int, Callable[[], Wanted]] = {number: partial(next, talk) for number, talk in open_.items()}
+    with _threads(len(numbers), stop) as pool:
+        while open_:
+            tasks = {number: pool.submit(step) for number, step in steps.items()}
+            slices: dict[int, list[list[_Slice]]] = {}
+            for number, task in tasks.items():
+                if (error := next(_ended([task])).exception()) is None:
+                    slices[number] = _slices(task.result())
+                else:
+                    del open_[number]
+                    yield number, error.value if isinstance(error, StopIteration) else error
+            task = pool.submit(_by_shape, slices, sizes(len(numbers)), stop)
+            error, steps = next(_ended([task])).exception(), {}
+            for number, own in slices.items():
+                parts, talk = [error] if error else task.result()[number], open_[number]
+                wrong = [part for part in parts if isinstance(part, BaseException)]
+                sound = [part for part in parts if not isinstance(part, BaseException)]
+                steps[number] = partial(talk.throw, wrong[0]) if wrong else partial(talk.send, _gathered(own, sound))
 
 
 def sizes(most: int) -> list[int]:
@@ -401,25 +378,21 @@ def sizes(most: int) -> list[int]:
     return [1, *reversed(found)]
 
 
-Found = dict[int, dict[int, Came]]
-"""By talk and number of the slice: records, or what went wrong."""
-
-
-def _by_shape(asked: dict[int, list[_Slice]], batches: list[int], stop: threading.Event) -> Found:
-    """All slices that talks wait for, those of equal shape in one program."""
-    found: Found = {number: {} for number in asked}
+def _by_shape(asked: dict[int, list[list[_Slice]]], batches: list[int], stop: threading.Event) -> dict[int, list[Came]]:
+    """What came of all slices that talks wait for, those of equal shape in one program."""
+    found: dict[int, list[Came]] = {number: [None for part in parts for _ in part] for number, parts in asked.items()}
     groups: dict[Hashable, list[tuple[int, int, _Slice]]] = defaultdict(list)
     with precise():
-        for number, slices in asked.items():
-            for i, own in enumerate(slices):
+        for number, parts in asked.items():
+            for i, own in enumerate(own for part in parts for own in part):
                 apart = own.work.keep or own.work.system.kernels or own.place.kept.kept or own.kept
                 march = None if apart else own.march()
                 key = (number, i) if march is None else (len(own.level.times), shapes_of((*march[:2], own.level.steps)))
-                groups[key].append((number, i, own))
+                groups[key].append((i, number, own))
     for group in groups.values():
-        group.sort(key=lambda item: item[1])  # slices that draw the same lie together
-        records = _batches([own for _, _, own in group], batches, stop)
-        for (number, i, _), part in zip(group, records, strict=True):
+        group.sort(key=lambda item: item[0])  # slices that draw the same lie together
+        records = _batches([own for *_, own in group], batches, stop)
+        for (i, number, _), part in zip(group, records, strict=True):
             found[number][i] = part
     return found
 

@@ -32,29 +32,20 @@ class Stopped(BaseException):
 
 
 class March(NamedTuple):
-    """One slice of replicas on one grid, with what it draws."""
+    """One slice of replicas on one grid, with what it draws: a program of its own."""
 
     system: System
     start: Start
     level: Level
 
-
-class One:
-    """One march as a program of its own."""
-
-    count = 1
-
-    def __init__(self, own: March) -> None:
-        self.own = own
-
     def begin(self) -> State:
         """Return the state of all replicas before step 0."""
-        return march.begin(self.own.system, self.own.start)
+        return march.begin(self.system, self.start)
 
     def advance(self, state: State, at: Host, count: int) -> tuple[State, OnDevice]:
         """Return the state after `count` of the steps `at`, and what was recorded."""
-        chunk = jax.tree.map(lambda part: part[at], self.own.level.steps)
-        return march.advance(self.own.system, self.own.start, state, chunk, count)
+        chunk = jax.tree.map(lambda part: part[at], self.level.steps)
+        return march.advance(self.system, self.start, state, chunk, count)
 
     def read(self, records: OnDevice, count: int) -> list[Values]:
         """Return the records of the first `count` steps, on the host."""
@@ -62,8 +53,8 @@ class One:
 
     def look(self, state: State, i: int) -> Values:
         """Return draws of the effective processes before step i."""
-        here = jax.tree.map(lambda part: part[i], self.own.level.steps)
-        return jax.tree.map(np.asarray, march.look(self.own.system, self.own.start, state, here))
+        here = jax.tree.map(lambda part: part[i], self.level.steps)
+        return jax.tree.map(np.asarray, march.look(self.system, self.start, state, here))
 
 
 # --- problems of equal shape side by side in one program, for devices that a single one leaves idle ---
@@ -174,7 +165,7 @@ def _bytes(own: March) -> float:
 
 
 def along(
-    program: One | Several,
+    program: March | Several,
     total: int,
     *,
     keep: tuple[int, ...] = (),
@@ -191,8 +182,9 @@ def along(
     size, kept = march.CHUNK, kept or Checkpoint(None, {})
     stops = sorted({*range(size, total, size), *(i for i in keep if i > 0), total})
     state = program.begin()
-    parts: list[list[Values]] = [[] for _ in range(program.count)]
-    ends = [(0, "")] * program.count
+    several = program.count if isinstance(program, Several) else 1
+    parts: list[list[Values]] = [[] for _ in range(several)]
+    ends = [(0, "")] * several
     draws: dict[int, Values] = {}
     waiting: tuple[int, OnDevice] | None = None
     first = 0
@@ -219,7 +211,7 @@ def along(
         if stop.is_set():
             raise Stopped
         if first in keep:
-            assert isinstance(program, One)
+            assert isinstance(program, March)
             draws[first] = program.look(state, first)
         at = np.minimum(np.arange(first, first + size), total - 1)
         state, records = program.advance(state, at, last - first)

@@ -137,9 +137,13 @@ def make(token: str, pool: Pool, hosts: tuple[str, ...] = ()) -> Guard:
 async def _start(pool: Pool) -> None:
     """The first curve; then the processes for all other work, which would only have been in its way."""
     with suppress(Trouble):
-        async for _ in pool.follow(pool.submit("curves", View.of({}).key("curves"))):
-            pass
+        await _ended(pool, pool.submit("curves", View.of({}).key("curves")))
     pool.warm(*KINDS)
+
+
+async def _ended(pool: Pool, work: Computation) -> None:
+    async for _ in pool.follow(work):
+        pass
 
 
 async def _drawing_library(_: Request) -> Response:
@@ -168,11 +172,7 @@ async def _lines(pool: Pool, work: Computation) -> AsyncIterator[bytes]:
 async def _finished(request: Request, pool: Pool, work: Computation) -> None:
     """Wait for all of a computation, while the browser does."""
 
-    async def end() -> None:
-        async for _ in pool.follow(work):
-            pass
-
-    waiting = asyncio.ensure_future(end())
+    waiting = asyncio.ensure_future(_ended(pool, work))
     try:
         while not (await asyncio.wait([waiting], timeout=0.1))[0]:
             if await request.is_disconnected():

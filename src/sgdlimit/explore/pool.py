@@ -42,15 +42,13 @@ KINDS = {
     "refined": Kind("long", 90.0, True),
 }
 
-Answer = tuple[str, str, bytes]
-"""To an order: 'part' or 'file', or at last how it ended ('done', 'refused', 'failed', 'stopped'); name, content."""
-
 
 def main(pipe: Connection, stopped: c_long, module: str) -> None:
     """Serve orders, as a process that computes, until the pipe closes.
 
     An order is a number, one of the module's `KINDS`, functions of a query and of `tell`, and the query. SIGTERM ends
-    the one whose number is in `stopped`, shared memory.
+    the one whose number is in `stopped`, shared memory. An answer is 'part' or 'file', or at last how it ended ('done',
+    'refused', 'failed', 'stopped'), then a name and content.
     """
     current = -1
     telling = threading.Lock()
@@ -105,7 +103,7 @@ class Computation:
 
     def __init__(self, number: int, kind: str, query: str) -> None:
         self.number, self.kind, self.query = number, kind, query
-        self.followers = 0
+        self.followers, self.left = 0, False
         self.parts: list[bytes] = []
         self.files: dict[str, bytes] = {}
         self.ended: Trouble | bool = False
@@ -159,16 +157,6 @@ class _Worker:
             self._stopped.value = self.current.number
             self._process.terminate()
 
-    async def _answer(self) -> Answer:
-        """The next answer, or an error if the process is gone."""
-        loop, ready = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._pipe.fileno(), ready.set)
-        try:
-            await ready.wait()
-        finally:
-            loop.remove_reader(self._pipe.fileno())
-        return self._pipe.recv()
-
     async def run(self, work: Computation, seconds: float) -> None:
         """One computation to its end, or to that of its time."""
         self.current = work
@@ -177,7 +165,7 @@ class _Worker:
             self._pipe.send((work.number, work.kind, work.query))
             async with asyncio.timeout(seconds):
                 while not work.ended:
-                    work.hear(*await self._answer())
+                    work.hear(*await asyncio.to_thread(self._pipe.recv))  # an error if the process is gone
         except TimeoutError:
             self.end()
             words = f"it took longer than {seconds:g} s and was ended; take a smaller problem, or run the Python text"
@@ -209,7 +197,7 @@ class Pool:
     def submit(self, kind: str, query: str) -> Computation:
         """The computation that answers a query, begun unless it is there; a `Trouble` if there is no room."""
         work = self._works.pop((kind, query), None)
-        if work is None:
+        if work is None or work.left or isinstance(work.ended, Trouble):
             if sum(not other.ended for other in self._works.values()) >= self._most_open:
                 raise Trouble("full", "too many requests are waiting; try again in a few seconds")
             work = Computation(next(self._numbers), kind, query)
@@ -245,14 +233,8 @@ class Pool:
         if work is not worker.current:
             work.hear("stopped", "", b"")
         elif kind.long:
+            work.left = True
             worker.stop()
-        else:
-            return
-        self._forget(work)
-
-    def _forget(self, work: Computation) -> None:
-        if self._works.get((work.kind, work.query)) is work:
-            del self._works[work.kind, work.query]
 
     async def _serve(self, worker: _Worker) -> None:
         """One computation after the other, but those that were left before they began."""
@@ -260,8 +242,6 @@ class Pool:
             work = await worker.queue.get()
             if not work.ended:
                 await worker.run(work, self._kinds[work.kind].seconds)
-            if work.ended is not True:
-                self._forget(work)
 
     async def stop(self) -> None:
         """End all processes; nothing that waits begins any more."""

@@ -23,7 +23,13 @@ def explore(host: str = "127.0.0.1", port: int = 0, *, browser: bool = True, hos
     if missing:
         raise reject("explore", f"no {', '.join(missing)} installed", 'run: pip install "sgdlimit[explore]"')
     port = whole("port", port, least=0, most=65535, why="it must be a port from 0 to 65535; 0 takes a free one")
-    with contextlib.suppress(KeyboardInterrupt), _listen(host, port) as listening:
+    six = ":" in host
+    family = socket.AF_INET6 if six else socket.AF_INET
+    try:  # connections are taken from now on: a browser may be faster than the server's own imports
+        listening = socket.create_server((host, port), family=family, backlog=256, dualstack_ipv6=six)
+    except (OSError, OverflowError) as error:
+        raise reject("host, port", f"{host}:{port}", f"cannot listen there ({error}); leave --port out") from None
+    with contextlib.suppress(KeyboardInterrupt), listening:
         asyncio.run(_serve(listening, host, hosts, browser))
 
 
@@ -32,15 +38,6 @@ def local(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections from now on: a browser may be faster than the server's own imports."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=256, dualstack_ipv6=":" in host)
-    except (OSError, OverflowError) as error:
-        raise reject("host, port", f"{host}:{port}", f"cannot listen there ({error}); leave --port out") from None
 
 
 async def _serve(listening: socket.socket, host: str, hosts: tuple[str, ...], browser: bool) -> None:

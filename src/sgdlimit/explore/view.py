@@ -158,7 +158,7 @@ class View:
 
 def _camel(word: str) -> str:
     """Words of the page as a name of the library: SmoothHinge for smooth_hinge."""
-    return "".join(part.capitalize() for part in word.split("_"))
+    return word.title().replace("_", "")
 
 
 def matters(name: str, values: Mapping[str, Any]) -> bool:

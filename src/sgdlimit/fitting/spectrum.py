@@ -79,8 +79,13 @@ def population(sample: SampleCovariance) -> EigenGroups:
     rows, right = _real(kernel / target[:, None], np.ones(len(z)))
     share, _ = nnls(np.vstack([rows, np.full(len(grid), TIGHT)]), np.append(right, TIGHT), maxiter=100 * len(grid))
     misfit = float(np.sqrt(np.mean((rows @ share - right) ** 2)))
-    values, share = _collected(grid[share > NONE], share[share > NONE])
-    return EigenGroups(values, share / share.sum() * sample.dim, misfit)
+    values, share = grid[share > NONE], share[share > NONE]
+    first = [0]  # of every group: neighbours within a ratio of SAME are one, at their mean
+    for k in range(1, len(values)):
+        if values[k] > SAME * values[first[-1]]:
+            first.append(k)
+    total = np.add.reduceat(share, first)
+    return EigenGroups(np.add.reduceat(share * values, first) / total, total / total.sum() * sample.dim, misfit)
 
 
 def along(sample: SampleCovariance, groups: EigenGroups, size: float, parts: np.ndarray, noise: float) -> np.ndarray:
@@ -116,13 +121,3 @@ def taught(sample: SampleCovariance, groups: EigenGroups, size: float, parts: np
 def _real(kernel: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Complex equations as twice as many real ones."""
     return np.vstack([np.real(kernel), np.imag(kernel)]), np.concatenate([np.real(target), np.imag(target)])
-
-
-def _collected(values: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbours within a ratio of SAME as one, at their mean."""
-    first = [0]
-    for k in range(1, len(values)):
-        if values[k] > SAME * values[first[-1]]:
-            first.append(k)
-    total = np.add.reduceat(share, first)
-    return np.add.reduceat(share * values, first) / total, total

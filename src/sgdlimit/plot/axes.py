@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis as Ruler
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from ..errors import InputError, reject
+from ..errors import reject
 from ..results import Result
 from ..sweep.result import logarithmic
 
@@ -87,32 +87,30 @@ def reading(result: Result, x: str) -> np.ndarray:
         raise reject("x", repr(x), f"it must be one of {', '.join(CLOCKS)}")
     if x == "time":
         return result.time
-    algorithm, about = result.algorithm, result.about
-    options = about.get("options") or {}
-
-    def none(given: str, why: str = "") -> InputError:
-        return reject("x", given, f"{why}draw it over x='time' ({result.title()})")
-
-    if algorithm is None:
-        raise none("epochs", "its algorithm holds a function of yours; ")
-    if algorithm.discrete:
-        step = options.get("dt") or (about.get("diagnostics") or {}).get("step_time")
-        if not step:
-            raise none("a result that does not say its step")
-        return result.time / float(step) * float(getattr(algorithm, "batch_fraction", 1.0))
-    if about.get("problem") is not None:
-        ratio = float(about["problem"]["sample_ratio"])
+    algorithm, options = result.algorithm, result.about.get("options") or {}
+    step = options.get("dt") or (result.about.get("diagnostics") or {}).get("step_time")
+    ratio = 0.0
+    if (problem := result.about.get("problem")) is not None:
+        ratio = float(problem["sample_ratio"])
     elif options.get("samples") and options.get("dim"):  # the user's own matrix
         ratio = options["samples"] / options["dim"]
+    if algorithm is None:
+        why = "its algorithm holds a function of yours"
+    elif algorithm.discrete:
+        if step:
+            return result.time / float(step) * float(getattr(algorithm, "batch_fraction", 1.0))
+        why = "the result does not say its step"
+    elif not ratio:
+        why = "the result does not say how many samples it has"
+    elif not np.isfinite(ratio):
+        why = "infinite data are never seen twice, and have no epochs"
+    elif not algorithm.noise_temperature:
+        why = f"{type(algorithm).__name__} at τ = 0 draws no samples, and has no epochs"
+    elif algorithm.scheduled:
+        why = "the batch changes in time, and epochs with it"
     else:
-        raise none("epochs", "the result does not say how many samples it has; ")
-    if not np.isfinite(ratio):
-        raise none("epochs", "infinite data are never seen twice, and have no epochs; ")
-    if not algorithm.noise_temperature:
-        raise none("epochs", f"{type(algorithm).__name__} at τ = 0 draws no samples, and has no epochs; ")
-    if algorithm.scheduled:
-        raise none("epochs", "the batch changes in time, and epochs with it; ")
-    return result.time / (algorithm.noise_temperature * ratio)
+        return result.time / (algorithm.noise_temperature * ratio)
+    raise reject("x", x, f"{why}; draw it over x='time' ({result.title()})")
 
 
 class Axis(NamedTuple):

@@ -7,7 +7,6 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.path import Path
@@ -65,7 +64,9 @@ def place(ax: Axes, named: Mapping[str, Handle] | None = None, **options: str) -
     words |= {"frameon": False, **options}
     figure, legend = ax.figure.get_figure(root=True), ax.legend(loc="best", **words)
     figure.draw_without_rendering()
-    if _covers(legend, ax):
+    box, frame = legend.get_window_extent().padded(MARGIN), ax.bbox.padded(MARGIN + 1)
+    inside = frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
+    if not inside or any(path.intersects_bbox(box, filled) for path, filled in _drawn(ax)):
         legend.remove()
         if figure.get_layout_engine() is None or not _above(ax, words):
             ax.legend(loc="best", **words | {"frameon": True, "framealpha": 0.8, "edgecolor": "none"})
@@ -84,13 +85,6 @@ def _above(ax: Axes, words: dict[str, Any]) -> bool:
             return True
         legend.remove()
     return False
-
-
-def _covers(legend: Legend, ax: Axes) -> bool:
-    """Whether the legend lies on something that is drawn, or leaves the axes."""
-    box, frame = legend.get_window_extent().padded(MARGIN), ax.bbox.padded(MARGIN + 1)
-    inside = frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
-    return not inside or any(path.intersects_bbox(box, filled) for path, filled in _drawn(ax))
 
 
 def _drawn(ax: Axes) -> Iterator[tuple[Path, bool]]:

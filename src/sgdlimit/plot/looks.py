@@ -63,8 +63,8 @@ def looks(results: Sequence[Result], labels: Sequence[str] | None = None) -> lis
     styles = {law: FLOW if law == flow else next(rest) for law in laws}
     several = len({kind.setting for kind in kinds}) > 1
     slots = [kind if kind.runs else kind.setting if several else kind.law for kind in kinds]
-    coloured = [slot for slot, kind in zip(slots, kinds, strict=True) if kind.runs or kind.setting not in simulated]
-    coloured = list(dict.fromkeys(coloured))
+    pairs = zip(slots, kinds, strict=True)
+    coloured = list(dict.fromkeys(slot for slot, kind in pairs if kind.runs or kind.setting not in simulated))
     found = []
     for kind, slot, name in zip(kinds, slots, labels or _names(results, kinds, simulated), strict=True):
         if slot in coloured:
@@ -96,7 +96,12 @@ def _share(result: Result) -> object:
 
 def _names(results: Sequence[Result], kinds: list[Kind], simulated: set[str]) -> Iterator[str]:
     """Method or algorithm of every result, and what of problem, temperature and ending others do not share."""
-    differing = _differing(results)
+    # of problems that all have one; own data have none to name
+    told = (_words(result) for result in results if result.about.get("method") != "simulation on data")
+    problems = [found for found in told if found]
+    paths = dict.fromkeys(path for found in problems for path in found)
+    differ = [path for path in paths if len({str(found.get(path)) for found in problems}) > 1]
+    differing = sorted(differ, key=lambda path: path != "sample_ratio")[:MOST_DIFFERENCES]
     for result, kind in zip(results, kinds, strict=True):
         parts, words = [] if result.success else [str(result.status)], _words(result)
         if kind.runs or kind.setting not in simulated:  # else the runs say it
@@ -129,12 +134,3 @@ def _words(result: Result) -> dict[str, object]:
 
     walk("", result.about.get("problem") or {})
     return found
-
-
-def _differing(results: Sequence[Result]) -> list[str]:
-    """What of the problems differs between results that all have one; a few at most. Own data have none to name."""
-    words = [_words(result) for result in results if result.about.get("method") != "simulation on data"]
-    words = [found for found in words if found]
-    paths = dict.fromkeys(path for found in words for path in found)
-    differ = [path for path in paths if len({str(found.get(path)) for found in words}) > 1]
-    return sorted(differ, key=lambda path: path != "sample_ratio")[:MOST_DIFFERENCES]

@@ -23,10 +23,9 @@ DAY = 86400.0
 def source(argument: str, path: object, remedy: str = "") -> Path:
     """A file that can be read."""
     found, mode = _found(argument, path)
-    if mode is None:
-        raise reject(argument, found, f"there is no such file{remedy}")
-    if not stat.S_ISREG(mode):
-        raise reject(argument, found, f"there is no such file: it is {_kind(mode)}{remedy}")
+    if mode is None or not stat.S_ISREG(mode):
+        other = "" if mode is None else f": it is {_kind(mode)}"
+        raise reject(argument, found, f"there is no such file{other}{remedy}")
     try:
         os.close(os.open(found, os.O_RDONLY))
     except OSError as error:

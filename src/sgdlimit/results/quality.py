@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -216,14 +216,11 @@ def _error(name: str, time: np.ndarray, curve: Curve, size: float) -> Check:
     return Check.most(f"error of {name}", share(error, size), ERROR, f"share of the curve, largest at t = {at:.3g}")
 
 
-def _both(name: str, first: tuple[float, float], second: tuple[float, float], words: str) -> Check:
-    """Fails only if both values are above their limits."""
-    return Check.most(name, min(first[0] / first[1], second[0] / second[1]), 1.0, words)
-
-
-def _worst(*parts: np.ndarray) -> int:
-    """The entry whose smaller part is largest."""
-    return int(np.argmax(np.min(parts, axis=0)))
+def _both(name: str, first: np.ndarray, second: np.ndarray, words: Callable[[int], str]) -> Check:
+    """Of entries with two values, each in units of its limit: fails where both are above; words about the worst."""
+    smaller = np.minimum(first, second)
+    worst = int(np.argmax(smaller))
+    return Check.most(name, smaller[worst], 1.0, words(worst))
 
 
 def _drift(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
@@ -234,24 +231,20 @@ def _drift(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
     growth, size = spread[-1] / np.maximum(half, 1e-12), spread[-1] / math.sqrt(count)
     # two variances of so many replicas differ by such a factor at random
     limit = STEADY * math.sqrt(fdtri(count - 1, count - 1, 1 - RARE))
-    e = _worst(growth / limit, size / SPREAD)
-    words = (
+    return _both("replicas drift", growth / limit, size / SPREAD, lambda e: (
         f"{name}: spread {min(growth[e], 999.0):.2g} times that at t = {middle:.3g} (limit {limit:.2g}), "
         f"standard error {percent(size[e])} of the curve (limit {percent(SPREAD)})"
-    )
-    return _both("replicas drift", (growth[e], limit), (size[e], SPREAD), words)
+    ))  # fmt: skip
 
 
 def _split(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
     late = time >= time[-1] - (time[-1] - time[0]) / 4
     apart, distance = _separation(copies[:, late].mean(axis=1).T)
     limit = _separation_limit(len(copies))
-    e = _worst(apart / limit, distance / GROUPS)
-    words = (
+    return _both("replicas split", apart / limit, distance / GROUPS, lambda e: (
         f"{name}: two groups at late times, {min(apart[e], 999.0):.2g} of their spreads apart (limit {limit:.2g}), "
         f"{percent(distance[e])} of the curve (limit {percent(GROUPS)})"
-    )
-    return _both("replicas split", (apart[e], limit), (distance[e], GROUPS), words)
+    ))  # fmt: skip
 
 
 def _separation_limit(count: int) -> float:
@@ -285,12 +278,10 @@ def _tails(name: str, time: np.ndarray, copies: np.ndarray) -> Check:
     part = np.take_along_axis(squares.max(axis=0), widest, axis=0)[0] / np.maximum(there, 1e-300)
     size = np.sqrt(there / (count * (count - 1)))
     limit = _largest_share(stdtrit(count - 2, 1 - RARE / (2 * count)), count)
-    e = _worst(part / limit, size / TAIL)
-    words = (
+    return _both("heavy tails", part / limit, size / TAIL, lambda e: (
         f"{name}: one of {count} replicas makes {percent(part[e])} of the variance at t = {time[widest[0, e]]:.3g} "
         f"(limit {percent(limit)}), standard error {percent(size[e])} of the curve (limit {percent(TAIL)})"
-    )
-    return _both("heavy tails", (part[e], limit), (size[e], TAIL), words)
+    ))  # fmt: skip
 
 
 def _largest_share(t: float, count: int) -> float:
@@ -311,4 +302,4 @@ def _growth(time: np.ndarray, curves: Mapping[str, Curve]) -> Check:
     if fell:
         return Check.report("growth", last, f"{words}; the training loss falls")
     slowing = math.log(last) / max(math.log(before), 1e-12)
-    return _both("growth", (last, DOUBLING), (max(slowing / STEADILY, last / SOARING), 1.0), words)
+    return Check.most("growth", min(last / DOUBLING, max(slowing / STEADILY, last / SOARING)), 1.0, words)

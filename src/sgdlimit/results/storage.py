@@ -13,14 +13,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InputError, flag, reject
 from .files import destination, replace, source
 from .result import Result, Runs, Solution, Variable
-from .variables import BESIDE, TABLE, dims, meaning, split
+from .variables import BESIDE, TABLE, dims, split
+
+if TYPE_CHECKING:
+    import xarray
 
 FORMAT = 1
 """Version of the layout below; readers refuse a later one."""
@@ -56,33 +59,29 @@ def save(result: Result, path: str | Path, overwrite: bool = False) -> Path:
     return Path(path)
 
 
-def seal(content: bytes) -> bytes:
-    """A netCDF file with its checksum after it."""
-    return content + MARK + hashlib.sha256(content).hexdigest().encode()
-
-
 def netcdf(result: Result) -> bytes:
-    """The file in memory: HDF5 does not survive a disk that fills up under it."""
-    import h5netcdf
-
+    """The file of a result, in memory."""
     try:
         about = json.dumps(dict(result.about), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise reject("about", f"{type(error).__name__}: {error}", "it must hold numbers, text, lists, tables") from None
-    variables = {name: Variable((name,), values) for name, values in result.coords.items()} | dict(result.variables)
+    kind = next(name for name, cls in KINDS.items() if isinstance(result, cls))
+    version = str(result.about.get("sgdlimit_version", ""))
+    words = {"format": FORMAT, "kind": kind, "about": about, "version": version}
+    about_time = {"conventions": "time is t = ηk/d; x_stderr is the standard error of x"}
+    return written(result.dataset.assign_attrs({f"sgdlimit_{key}": word for key, word in words.items()} | about_time))
+
+
+def written(dataset: "xarray.Dataset") -> bytes:
+    """A netCDF file with its checksum after it, made in memory: HDF5 does not survive a disk that fills up under it."""
+    import h5netcdf
+    from xarray.backends import H5NetCDFStore
+
     memory = io.BytesIO()
     with h5netcdf.File(memory, "w") as file:
-        for dims, values in variables.values():
-            file.dimensions.update({d: n for d, n in zip(dims, values.shape, strict=True) if d not in file.dimensions})
-        for name, (dims, values) in variables.items():
-            file.create_variable(name, dims, data=values).attrs["long_name"] = meaning(name)
-        file.attrs["title"] = result.title()
-        file.attrs["sgdlimit_format"] = FORMAT
-        file.attrs["sgdlimit_kind"] = next(name for name, cls in KINDS.items() if isinstance(result, cls))
-        file.attrs["sgdlimit_about"] = about
-        file.attrs["sgdlimit_version"] = str(result.about.get("sgdlimit_version", ""))
-        file.attrs["conventions"] = "time is t = ηk/d; x_stderr is the standard error of x"
-    return seal(memory.getvalue())
+        dataset.dump_to_store(H5NetCDFStore(file, mode="a", autoclose=False))
+    content = memory.getvalue()
+    return content + MARK + hashlib.sha256(content).hexdigest().encode()
 
 
 def load(path: str | Path) -> Any:
@@ -94,7 +93,7 @@ def load(path: str | Path) -> Any:
     if whole is None:
         _rehearse(file)
     try:
-        return _result(file, *_arrays(file))
+        return _result(file, read(file))
     except InputError:
         raise
     except Exception as error:  # whatever HDF5 and its readers raise on damaged bytes
@@ -115,7 +114,7 @@ def intact(file: Path) -> bool | None:
 def _rehearse(file: Path) -> None:
     """Read a file without a checksum in a process of its own first: on damaged bytes HDF5 may hang, or crash."""
     limit = PATIENCE + file.stat().st_size / 2e7
-    code = f"import sys, pathlib; from {__name__} import _arrays; _arrays(pathlib.Path(sys.argv[1]))"
+    code = f"import sys, pathlib; from {__name__} import read; read(pathlib.Path(sys.argv[1]))"
     words = [sys.executable, "-P", "-c", code, str(file.absolute())]
     world = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
@@ -127,37 +126,35 @@ def _rehearse(file: Path) -> None:
         raise reject("path", file, "the file is damaged: HDF5 crashes on it; write it again")
 
 
-def _arrays(file: Path) -> tuple[dict[str, Variable], dict[str, np.ndarray], dict[str, Any]]:
-    """Variables, coordinates and attributes, as they stand in the file."""
-    import h5netcdf
+def read(file: Path) -> "xarray.Dataset":
+    """The labelled arrays of a file."""
+    import xarray
 
-    with h5netcdf.File(file, "r", decode_vlen_strings=True) as opened:
-        found = dict(opened.variables)
-        size = sum(int(np.prod(v.shape, dtype=float)) * v.dtype.itemsize for v in found.values())
-        if size > EXPANSION * file.stat().st_size:
-            raise reject("path", file, f"the file is damaged: it claims to hold {size:.1e} bytes; write it again")
-        read = {str(n): Variable(tuple(map(str, v.dimensions)), np.asarray(v[...])) for n, v in found.items()}
-        coords = {name: values for name, (dims, values) in read.items() if dims == (name,)}
-        return {n: v for n, v in read.items() if n not in coords}, coords, dict(opened.attrs)
+    with xarray.open_dataset(file, engine="h5netcdf") as opened:
+        if opened.nbytes > EXPANSION * file.stat().st_size:
+            why = f"the file is damaged: it claims to hold {opened.nbytes:.1e} bytes; write it again"
+            raise reject("path", file, why)
+        return opened.load()
 
 
-def _result(
-    file: Path, variables: dict[str, Variable], coords: dict[str, np.ndarray], attributes: dict[str, Any]
-) -> Solution | Runs:
+def _result(file: Path, dataset: "xarray.Dataset") -> Solution | Runs:
     """A result from what stands in a file."""
-    kind = attributes.get("sgdlimit_kind")
+    kind = dataset.attrs.get("sgdlimit_kind")
     if not isinstance(kind, str) or kind not in KINDS:
         if kind == "sweep":
             raise reject("path", file, "it holds a sweep; read it with sl.Sweep.load")
         raise reject("path", file, "a netCDF file, but not an sgdlimit result; give one written by .save()")
-    if int(attributes["sgdlimit_format"]) > FORMAT:
-        version = attributes.get("sgdlimit_version", "a later version")
+    if int(dataset.attrs["sgdlimit_format"]) > FORMAT:
+        version = dataset.attrs.get("sgdlimit_version", "a later version")
         raise reject("path", file, f"written by sgdlimit {version}; upgrade sgdlimit to read it")
+    variables = {str(n): Variable(tuple(map(str, v.dims)), v.values) for n, v in dataset.data_vars.items()}
+    coords = {str(name): coord.values for name, coord in dataset.coords.items()}
     try:
-        result = KINDS[kind](variables, coords, json.loads(attributes["sgdlimit_about"]))
+        result = KINDS[kind](variables, coords, json.loads(dataset.attrs["sgdlimit_about"]))
+        wrong = next(faults(result), None)
     except InputError as error:
         raise reject("path", file, f"the file is damaged ({str(error)[:80]}); write it again") from None
-    if wrong := next(faults(result), None):
+    if wrong:
         raise reject("path", file, f"the file is damaged: {wrong}; write it again")
     return result
 

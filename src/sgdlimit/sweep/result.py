@@ -1,6 +1,5 @@
 """`Sweep`: all points of a sweep as labelled arrays over its axes; one number a point, read off it with its error."""
 
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from ..errors import MissingError, flag, instance, real, reject, whole
 from ..results.files import destination, replace, source
-from ..results.storage import intact, seal
+from ..results.storage import intact, written
+from ..results.storage import read as read_file
 from ..results.variables import AXES, SYSTEMATIC, Variable, meaning, neighbours, split, total_error
 from .points import coordinate
 from .tasks import Outcome, Task
@@ -75,24 +75,16 @@ class Sweep:
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write netCDF, whole or not at all."""
         target = destination("path", path, flag("overwrite", overwrite))
-        import h5netcdf
-        from xarray.backends import H5NetCDFStore
-
-        memory = io.BytesIO()
-        with h5netcdf.File(memory, "w") as file:
-            self.dataset.dump_to_store(H5NetCDFStore(file, mode="a", autoclose=False))
-        replace(target, seal(memory.getvalue()))
+        replace(target, written(self.dataset))
         return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "Sweep":
         """The sweep that `save` wrote to a file."""
-        import xarray
-
         file = source("path", path)
         if not intact(file):
             raise reject("path", file, "no sweep, or a damaged one; give a file written by Sweep.save")
-        dataset = xarray.load_dataset(file, engine="h5netcdf")
+        dataset = read_file(file)
         if dataset.attrs.get("sgdlimit_kind") != "sweep":
             raise reject("path", file, "it holds no sweep; a Solution or Runs is read by sl.load")
         return cls(dataset)

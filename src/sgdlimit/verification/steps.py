@@ -31,8 +31,8 @@ def _strong(
     data_key, path_key = jax.random.split(key)
     trial, start = build(problem, GaussianEntries(), dim, samples, 1, data_key, problem.data.at(dim))
     data, fine, delta = trial.data, t_max / steps, samples / dim
-    keys = jax.vmap(partial(jax.random.fold_in, path_key))(jnp.arange(steps))
-    walk = jnp.sqrt(fine) * jax.vmap(lambda key: jax.random.normal(key, (samples,)))(keys)
+    draw = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(path_key, i), (samples,)))
+    walk = jnp.sqrt(fine) * draw(jnp.arange(steps))
 
     def path(stride: int) -> jax.Array:
         """Weights after every step of length `stride` in units of the fine one."""
