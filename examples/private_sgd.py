@@ -1,6 +1,11 @@
-"""Private learning: what does privacy cost, and how many samples pay for it?
+"""Private learning: what does differential privacy cost, and how many samples pay for it?
 
-X.
+Logistic regression by gradient descent, every sample's gradient clipped at C = 0.5, with Gaussian noise σ on every
+step. Noise σ = C√t/(δμ) makes all that is published up to time t μ-Gaussian private, whatever the step: a step of
+length γ is C√γ/(δσ)-private, and squares add up. At μ = 1, which is ε = 4.4 at a failure probability of 1e-5, the
+test error is above that without privacy by 0.10 at δ = 1, by 0.029 at δ = 4 and by 0.004 at δ = 16: the price falls
+almost as δ^−2, faster than the error itself, which goes from 0.27 to 0.10. Left: test error. Right: the price. Lines:
+exact limit. Points on the left: gradient descent, mean and two standard errors.
 
     python examples/private_sgd.py private_sgd.png
 """
@@ -36,9 +41,7 @@ def private(ratio: float, mu: float) -> sl.ProportionalSGD:
 
 def epsilon(mu: float, failure: float = 1e-5) -> float:
     """ε of (ε, δ)-differential privacy that a μ-private run has at this probability of failure δ."""
-    return brentq(
-        lambda e: norm.cdf(mu / 2 - e / mu) - np.exp(e) * norm.cdf(-mu / 2 - e / mu) - failure, 0.0, 100.0
-    )
+    return brentq(lambda e: norm.cdf(mu / 2 - e / mu) - np.exp(e) * norm.cdf(-mu / 2 - e / mu) - failure, 0.0, 100.0)
 
 
 def main(output: Any) -> dict[str, sl.Report]:
@@ -62,8 +65,8 @@ def main(output: Any) -> dict[str, sl.Report]:
         price = np.array(ends) - free
         print(f"μ = {mu:g}, {told}: test error {np.round(ends, 4)}, price {price.round(4)}\n")
         if np.isfinite(mu):
-            right.plot(RATIOS, price, color=colour, marker=marker, ms=4, label=told)
-    right.plot(RATIOS[1:], 0.08 * RATIOS[1:] ** -2.0 * RATIOS[1] ** 2, color="grey", ls=":", label="$\\delta^{-2}$")
+            right.plot(RATIOS, price, color=colour, label=told)
+    right.plot(RATIOS[2:], 0.08 * RATIOS[2:] ** -2.0, color="grey", ls=":", label="$\\delta^{-2}$")
     left.set(ylabel="test error", ylim=(0, 0.5))
     left.set_title(f"points: gradient descent, $d = {DIM}$; lines: the limit", loc="left", fontsize="medium")
     right.set(ylabel="price: test error above the one without privacy", yscale="log")

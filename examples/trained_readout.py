@@ -1,6 +1,11 @@
-"""A ReLU network whose second layer is trained: what does a readout that cannot move cost?
+"""A ReLU network whose second layer is trained: what does a second layer cost that cannot move?
 
-X.
+Two units learn a teacher (1, −1) from δ = 4 samples a dimension, from the second layer (0.6, −0.3). A ReLU is
+homogeneous: with the second layer kept where it starts, longer first-layer weights give the same functions. What is
+lost is time. At t = 20 the test error is 0.146 where both layers are trained, and 0.267 where the second is kept, as
+far as the trained network has come at t = 8.4; the train errors are 0.042 and 0.130. Left: both errors. Right: the
+second layer, which first moves away from the teacher's. Lines: exact limit, with a band of two errors. Points: SGD,
+mean and two standard errors.
 
     python examples/trained_readout.py trained_readout.png
 """
@@ -49,7 +54,9 @@ def main(output: Any) -> dict[str, sl.Report]:
         print(name, reports[name], theory.status, sep="\n")
         draw(left, theory, runs, "test_error", ..., marker, color=colour, label=f"second layer {name}: test")
         draw(left, theory, runs, "train_error", ..., marker, color=colour, ls="--", label=f"second layer {name}: train")
-        ends = (f"{part} {theory[part][-1]:.3f} ± {theory.curve(part)[1][-1]:.3f}" for part in ("train_error", "test_error"))
+        ends = (
+            f"{part} {theory[part][-1]:.3f} ± {theory.curve(part)[1][-1]:.3f}" for part in ("train_error", "test_error")
+        )
         print(f"at t = {T_MAX:g}: {', '.join(ends)}; readout {theory['readout'][-1].round(3)}\n")
         if rate:
             for unit in range(2):
@@ -57,7 +64,7 @@ def main(output: Any) -> dict[str, sl.Report]:
                 draw(right, theory, runs, "readout", np.s_[:, unit], MARKERS[2 + unit], **style)
                 right.axhline(TEACHER[unit], color=COLOURS[2 + unit], ls=":", lw=1)
     left.axhline(NOISE**2, color="grey", ls=":", lw=1)
-    left.text(T_MAX, NOISE**2, "label noise", color="grey", fontsize="small", va="bottom", ha="right")
+    left.text(0.3, NOISE**2, "label noise", color="grey", fontsize="small", va="bottom")
     left.set(ylabel="error", ylim=(0, None))
     right.set(ylabel="second layer")
     right.set_title("dotted: the teacher's", loc="left", fontsize="medium")
