@@ -186,7 +186,8 @@ def simulate_on_data(
         return Trial(data, jnp.zeros((dim, 0)), test, None, *measured), start_weights(problem, jnp.zeros((dim, 1))), key
 
     owner = {"data": (rows, labels, fresh, fresh_labels), "metrics": measured}
-    options = {"dt": step} | ({"averages": dict(iterates)} if iterates else {})
+    options: dict[str, object] = {"dt": step}
+    options |= {"averages": dict(iterates)} if iterates else {}
     name = "simulation on data"
     job = Ensemble(name, problem, algorithm, plan, prepare, n, dim, seed, seen, owner, options, dict(iterates))
     return execute(job, trials, dtype=dtype, workers=workers, progress=progress, checkpoint=checkpoint)
@@ -212,7 +213,12 @@ def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: 
     if dt is not None:
         return dt
     how = algorithm.how
-    pulls = ((pull.data, 1.0), (pull.penalty, 2.0), (how.friction or 0.0, 2.0), (decay_of(how) or 0.0, 2.0))
+    pulls = (
+        (pull.data, 1.0),
+        (pull.penalty, 2.0),
+        (float(how.friction or 0.0), 2.0),
+        (float(decay_of(how) or 0.0), 2.0),
+    )
     step = min([FLOW_STEP, *(share * algorithm.accurate / part for part, share in pulls if part > 0)])
     for name, part in [*moving_of(problem), ("batch_share", algorithm.batch_share)]:
         step = resolving_step(name, part, t_max, step)
