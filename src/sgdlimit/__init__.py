@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from .sweep import Sweep, best_time, critical_line, sweep
 
 __all__ = [
-    "EMA", "L1", "SGD", "SGF", "Absolute", "AdaGradNorm", "Adam", "AdamW", "Algorithm", "ByClass", "Clip", "Constant",
-    "CosineDecay", "DataLaw", "DivergenceWarning", "DoG", "EntryLaw", "Exponential", "Fitted", "GradientFlow",
-    "HeavyBall", "Hinge", "Huber", "Iid", "InputError", "Interrupted", "IterateAverage", "LabelRule", "Labels", "Law",
-    "Linear", "Logistic", "Logit", "Loss", "LossLike", "Mixture", "Momentum", "Nesterov", "NoPenalty", "Noise",
-    "Normal", "Normalised", "Penalty", "PenaltyLike", "PersistentSGD", "Point", "Polyak", "PowerDecay", "PowerLaw",
-    "Problem", "ProportionalSGD", "Quantile", "Quartic", "RMSprop", "Rademacher", "RandomFeatures", "Rate", "RateRule",
-    "Report", "Ridge", "RunningMean", "Runs", "Schedule", "ShuffledSGD", "Sign", "SmoothHinge", "SmoothL1", "Solution",
-    "SparseEntries", "SparseNormal", "Spectrum", "Square", "Step", "StochasticPolyak", "Sweep", "SweepWarning",
-    "ToleranceWarning", "Trained", "TwoLayer", "TwoLayerLabels", "Uniform", "UnreliableWarning", "VectorField",
-    "Weighted", "__version__", "best_time", "compare", "critical_line", "grid", "least_squares",
-    "least_squares_on_data", "load", "model_of_data", "online", "plan", "plot", "references", "simulate",
-    "simulate_on_data", "solve", "solve_on_data", "sweep", "testing",
+    "EMA", "L1", "SGD", "SGF", "Absolute", "AdaGradNorm", "Adam", "AdamW", "Algorithm", "ArgMax", "ByClass", "Clip",
+    "Constant", "CosineDecay", "DataLaw", "DivergenceWarning", "DoG", "EntryLaw", "Exponential", "Fitted",
+    "GradientFlow", "HeavyBall", "Hinge", "Huber", "Iid", "InputError", "Interrupted", "IterateAverage", "LabelRule",
+    "Labels", "Law", "Linear", "Logistic", "Logit", "Loss", "LossLike", "Mixture", "Momentum", "MultiClass", "Nesterov",
+    "NoPenalty", "Noise", "Normal", "Normalised", "Penalty", "PenaltyLike", "PersistentSGD", "Point", "Polyak",
+    "PowerDecay", "PowerLaw", "Problem", "ProportionalSGD", "Quantile", "Quartic", "RMSprop", "Rademacher",
+    "RandomFeatures", "Rate", "RateRule", "Report", "Ridge", "RunningMean", "Runs", "Schedule", "ShuffledSGD", "Sign",
+    "SmoothHinge", "SmoothL1", "Solution", "SparseEntries", "SparseNormal", "Spectrum", "Square", "Step",
+    "StochasticPolyak", "Sweep", "SweepWarning", "ToleranceWarning", "Towards", "Trained", "TwoLayer", "TwoLayerLabels",
+    "Uniform", "UnreliableWarning", "VectorField", "Weighted", "__version__", "best_time", "compare", "critical_line",
+    "grid", "least_squares", "least_squares_on_data", "load", "model_of_data", "online", "plan", "plot", "references",
+    "simulate", "simulate_on_data", "solve", "solve_on_data", "sweep", "testing",
 ]  # fmt: skip
 
 _ROOMS = (
