@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import erf, ndtr
 
 from .._tree import function, leaf, model, settle, static
@@ -269,10 +270,11 @@ class MultiClass(LossLike):
         if self.output_bias is None:
             return
         if not isinstance(self.output_bias, Trained):
-            settle(self, output_bias=number("MultiClass.output_bias", self.output_bias))
-        if jnp.shape(now(self.output_bias)) != (self.classes,):
-            given, why = f"{jnp.size(now(self.output_bias))} numbers", f"give one for each of {self.classes} classes"
-            raise reject("MultiClass.output_bias", given, why)
+            given = number("MultiClass.output_bias", self.output_bias)
+            settle(self, output_bias=tuple(given.tolist()) if isinstance(given, np.ndarray) else given)
+        if np.shape(now(self.output_bias)) != (self.classes,):
+            why = f"give one number for each of {self.classes} classes"
+            raise reject("MultiClass.output_bias", f"{np.size(now(self.output_bias))} numbers", why)
 
     def _scores(self, r: Scalar) -> Array:
         bias = now(self.output_bias)

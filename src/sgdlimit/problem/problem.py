@@ -27,6 +27,7 @@ from .penalties import NoPenalty, PenaltyLike
 from .rows import check_sampler
 from .schedules import Constant, ScheduleLike
 from .starts import Towards
+from .tasks import Correlated
 from .trained import check_trained
 
 MOST_UNITS = 64  # of student or teacher: every sample has matrices of this size, and d → ∞ comes before wide networks
@@ -253,6 +254,8 @@ def _spread(law: EntryLaw, key: Key, count: int, size: int) -> np.ndarray:
     """(count, size) entries of a law: quantiles of a stratified sample in random order, or plain draws without them."""
     if isinstance(law, Point) or (isinstance(law, Law) and size > 1):  # units of a row may depend on each other
         return np.asarray(law.sample(key, (count, size)), dtype=np.float64)
+    if isinstance(law, Correlated):
+        return law.mixed(_spread(Normal(), key, count, size))
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     cells = np.argsort(rng.random((size, count)), axis=1)
     u = np.clip((cells + rng.random((size, count))) / count, 1e-15, 1 - 1e-15)

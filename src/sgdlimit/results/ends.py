@@ -43,14 +43,21 @@ def end_of(solution: "Solution", teacher_overlap: ArrayLike | None, teacher: Ent
             raise reject("teacher_overlap", "a solution whose teacher is unknown", why)
         return Towards(overlap, norm=(norm + norm.T) / 2)
     moments = old.moments(k)[1] * float(data.table().factor[0]) ** 2
-    inverse = np.linalg.pinv(moments, hermitian=True)
-    norm = _whole(norm, overlap @ inverse @ overlap.T)
+    start = start_of(norm, overlap, moments)
     if teacher_overlap is None:
-        return Towards(overlap, norm=norm)
+        return start
     if teacher is not None:
         instance("teacher", teacher, EntryLaw, "the law of the new teacher, such as sl.Normal(1.0)")
     between = joint_moments(moments, teacher_overlap, old if teacher is None else teacher)[:k, k:]
-    return Towards(overlap @ inverse @ between, norm=norm)
+    return Towards(overlap @ np.linalg.pinv(moments, hermitian=True) @ between, norm=start.norm)
+
+
+def start_of(norm: ArrayLike, overlap: ArrayLike, moments: np.ndarray) -> Towards:
+    """The start with θᵀθ/d and θᵀθ*/d as a solution has them, whose errors may leave it short of what is possible."""
+    norm, overlap = (np.asarray(part, dtype=np.float64) for part in (norm, overlap))
+    inverse = np.linalg.pinv(moments, hermitian=True)
+    overlap = overlap @ inverse @ moments  # teachers that depend on each other have overlaps that do
+    return Towards(overlap, norm=_whole(norm, overlap @ inverse @ overlap.T))
 
 
 def joint_moments(moments: np.ndarray, correlation: ArrayLike, teacher: EntryLaw) -> np.ndarray:

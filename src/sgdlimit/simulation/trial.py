@@ -42,15 +42,15 @@ class Trial:
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
 def build(
-    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, layout: Layout
+    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, layout: Layout, handed: Any = None
 ) -> tuple[Trial, Any]:
     """A trial with its own data, and θ⁰. `samples` is n, 0 for infinite data; `fresh` counts the test samples.
 
-    `layout`: `problem.data.at(dim)`. The weights of a student with an intercept have one more row, √d β: that of its
-    constant feature.
+    `layout`: `problem.data.at(dim)`. `handed`: θ⁰ and θ* of a trial that goes on from another; None: drawn. The weights
+    of a student with an intercept have one more row, √d β: that of its constant feature.
     """
     data_key, weight_key, noise_key, test_key, test_noise_key = jax.random.split(key, 5)
-    theta, theta_star = problem.sample_weights(weight_key, dim)
+    theta, theta_star = problem.sample_weights(weight_key, dim) if handed is None else handed
     rows, tests = layout.draw(weight_key, entries, theta_star, lambda key, count: problem.sample_weights(key, count)[1])
     by_group = None if layout.by_group is None else jnp.asarray(layout.by_group, theta.dtype)
     if problem.bias:
