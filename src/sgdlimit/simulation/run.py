@@ -1,7 +1,9 @@
 """`simulate` and `simulate_on_data`: validate, plan, and say how each trial comes about."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 
 import jax
@@ -44,6 +46,20 @@ MOST_STEPS = 1e7
 """Steps of a flow that are taken unasked."""
 ROWS_TEST = 2048
 """Fresh samples for test averages when each is a row of d entries."""
+
+
+Handed = Callable[[int], tuple[jax.Array, jax.Array]]
+_HANDED: ContextVar[Handed | None] = ContextVar("handed", default=None)
+
+
+@contextmanager
+def handing(weights: Handed | None) -> Iterator[None]:
+    """Return a context in which every trial of `simulate` starts from these θ and θ*, by its number, and draws none."""
+    token = _HANDED.set(weights)
+    try:
+        yield
+    finally:
+        _HANDED.reset(token)
 
 
 def simulate(
@@ -106,11 +122,12 @@ def simulate(
     check_start(problem)
     pull = curvature(problem, float(wanted[-1]), *start_samples(problem))
     plan, step = _plan(algorithm, problem, dim, samples, dt, wanted, snapshots, pull)
-    root = jax.random.key(seed_number(seed))
+    root, handed = jax.random.key(seed_number(seed)), _HANDED.get()
 
     def prepare(index: int) -> tuple[Trial, Weights, jax.Array]:
         key = jax.random.fold_in(root, index)
-        trial, weights = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), layout)
+        own = None if handed is None else handed(index)
+        trial, weights = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), layout, own)
         return replace(trial, on_samples=measured[0], on_weights=measured[1]), weights, key
 
     owner = {"entries": law, "test_samples": fresh, "metrics": measured, "test_data": test_data}
