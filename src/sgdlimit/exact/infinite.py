@@ -36,6 +36,7 @@ from .training import (
 
 MOST_STEPS = 50_000  # of the moment equations that still take minutes
 LOOK_BACK = 32  # steps over which their length is averaged, to tell whether it still grows
+PEAK = 0.1  # longest step while a running maximum rises, which knows of a peak within a step by its ends alone
 SMOOTH = 1e-9  # relative tolerance of the equations
 KINKED = 0.2
 """The same in units of the weight of one point, where the force jumps: its averages change by that weight whenever a
@@ -46,8 +47,8 @@ class WeightMoments(NamedTuple):
     """Second moments in every group of all blocks that are carried of a coordinate (`training.blocks`), θ first, and of
     these with θ*: (…, replicas, g, blocks·m, ·); and what moves beside them."""
 
-    norm: jax.Array
-    overlap: jax.Array
+    norm: Array
+    overlap: Array
     beside: Beside
 
 
@@ -58,7 +59,7 @@ class MomentPath(NamedTuple):
     failure: str = ""
 
 
-def over(weights: np.ndarray, moments: jax.Array) -> jax.Array:
+def over(weights: np.ndarray, moments: Array) -> jax.Array:
     """Moments from those of the groups, (…, g, m, ·): of all weights by their shares, of fresh samples by p_q s_q."""
     return jnp.einsum("q,...qab->...ab", weights, moments)
 
@@ -137,6 +138,28 @@ def _scale(problem: Problem, nodes: Nodes) -> jax.Array:
     return jnp.mean(jax.vmap(lambda b, z: fields.label(problem, b, z))(star, nodes.z[0]) ** 2)
 
 
+def start_of(problem: Problem, algorithm: Algorithm, averages: Averages, replicas: int) -> WeightMoments:
+    """Second moments at t = 0, and what begins beside them, of all replicas alike."""
+    m, count = problem.width, len(blocks(algorithm, averages))
+    gram = problem.data.table().moments(problem.gram(), m)
+    begun = np.repeat(begins(algorithm, averages), m)[:, None] * np.tile(np.eye(m), (count, 1))
+    first = begun @ gram[:, :m, :m] @ begun.T, begun @ gram[:, :m, m:]
+    state = WeightMoments(*first, beside(problem, algorithm, averages))
+    return jax.tree.map(lambda v: np.tile(np.asarray(v, float), (replicas, *[1] * np.ndim(v))), state)
+
+
+@jax.jit
+def first_paces(problem: Problem, algorithm: Algorithm, nodes: Nodes, state: WeightMoments) -> Array:
+    """What a rate multiplies η by at t = 0, in every replica."""
+    table = problem.data.table()[:2]
+
+    def one(nodes: Nodes, own: WeightMoments) -> Array:
+        found = feel(problem, algorithm, nodes, 0.0, known_of(problem, table, *own), own.beside)
+        return jnp.asarray(1.0 if found.penalty is None else found.penalty)
+
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
+
+
 def march_moments(
     problem: Problem, algorithm: Algorithm, averages: Averages, nodes: Nodes, t: np.ndarray, knots: np.ndarray,
     bar: Progress,
@@ -144,13 +167,10 @@ def march_moments(
     """Second moments of all replicas and what moves beside them, integrated together, at the times reached."""
     from scipy.integrate import DOP853
 
-    table, replicas, names = problem.data.table(), len(nodes.z), blocks(algorithm, averages)
-    gram, m = table.moments(problem.gram(), problem.width), problem.width
-    groups = (table.share, table.variance, gram[:, m:, m:])
-    begun = np.repeat(begins(algorithm, averages), m)[:, None] * np.tile(np.eye(m), (len(names), 1))
-    first = begun @ gram[:, :m, :m] @ begun.T, begun @ gram[:, :m, m:]
-    state = WeightMoments(*first, beside(problem, algorithm, averages))
-    leaves, structure = jax.tree.flatten(jax.tree.map(lambda v: np.tile(v, (replicas, *[1] * np.ndim(v))), state))
+    table, m, replicas = problem.data.table(), problem.width, len(nodes.z)
+    teacher = table.moments(problem.gram(), m)[:, m:, m:]
+    groups = (table.share, table.variance, teacher)
+    leaves, structure = jax.tree.flatten(start_of(problem, algorithm, averages, replicas))
     cuts = np.cumsum([part.size for part in leaves])
 
     def parts(state: np.ndarray) -> WeightMoments:
@@ -175,9 +195,9 @@ def march_moments(
 
     start = np.concatenate([part.ravel() for part in leaves])
     stops = np.union1d(np.append(knots[knots < t[-1]], t[-1]), stops_of_averages(averages, t))
-    states, failure, lengths = [start for at in t if at <= 0], "", []
+    states, failure, lengths, rising = [start for at in t if at <= 0], "", [], False
     rtol, atol = SMOOTH, 1e-3 * SMOOTH
-    if force_jumps(problem, float(t[-1])) or _steep(algorithm):
+    if force_jumps(problem, float(t[-1])) or _bent(algorithm):
         rtol = KINKED / nodes.z.shape[1]
         atol = rtol * float(_scale(problem, nodes))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -185,7 +205,7 @@ def march_moments(
         while solver.status == "running":
             # no step beyond the next change of the schedule: what lies behind it is not felt from here
             ahead = stops[np.searchsorted(stops, solver.t, side="right")]
-            solver.max_step = max(ahead - solver.t, 16 * np.spacing(solver.t))
+            solver.max_step = max(min(ahead - solver.t, PEAK if rising else np.inf), 16 * np.spacing(solver.t))
             failure, left = solver.step() or "", settled[0]  # of the last evaluation, at the end of the step
             if failure or not np.max(np.abs(solver.y[: cuts[0]])) < BOUND:
                 break
@@ -195,7 +215,9 @@ def march_moments(
             inner = solver.dense_output()
             reached = int(np.searchsorted(t, solver.t, side="right"))
             states += [inner(at) for at in t[len(states) : reached]]
-            if left and not np.array_equal(here := jumped(solver.y, left), solver.y):
+            here = jumped(solver.y, left) if left else solver.y
+            rising = not np.array_equal(here, solver.y)
+            if rising:
                 solver.y, solver.f = here, velocity(solver.t, here)
             lengths.append(solver.t - solver.t_old)
             _refuse_endless(lengths, solver.t, t[-1])
@@ -213,6 +235,7 @@ def _refuse_endless(lengths: list[float], now: float, last: float) -> None:
         raise reject("t_max", f"{last:.4g}", f"{why} (at most {MOST_STEPS} are taken)")
 
 
-def _steep(algorithm: Algorithm) -> bool:
-    """Whether a rate reads the batch that is drawn, and so may jump as a small gradient does."""
-    return algorithm.how.rate is not None and algorithm.how.rate.by_batch
+def _bent(algorithm: Algorithm) -> bool:
+    """Whether what shortens gradients bends or jumps: where it does, points come past as they do past a jump."""
+    how = algorithm.how
+    return how.clip is not None or how.by_batch

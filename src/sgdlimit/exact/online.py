@@ -7,6 +7,7 @@ Where h is linear, the second moments of (θ, θ*) close among themselves. Other
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,11 +15,11 @@ from numpy.typing import ArrayLike
 
 from .. import grid
 from .._machine import keep_programs, lack
-from ..algorithms import Algorithm, IterateAverage
+from ..algorithms import Algorithm, IterateAverage, Rate
 from ..algorithms.base import check_share, require
 from ..algorithms.iterates import named_averages
 from ..errors import DOUBLE, DivergenceWarning, UnreliableWarning, elsewhere, real, reject, seed_number, whole, words
-from ..measure.averages import Nodes, make_nodes, observe
+from ..measure.averages import Array, Nodes, make_nodes, observe
 from ..measure.pace import heat_of, knots_of, moving_of
 from ..problem import Problem, fields, observables
 from ..problem.mixture import place
@@ -27,7 +28,7 @@ from ..progress import Progress
 from ..results import Solution, provenance
 from ..results import metrics as own
 from ..results.variables import OF, Estimate, over_replicas
-from .infinite import WeightMoments, march_moments, over
+from .infinite import WeightMoments, first_paces, march_moments, over, start_of
 from .labels import labelled
 from .particles import march_particles
 from .stability import BOUND, ending, largest_stable
@@ -89,11 +90,11 @@ def online(
     _check_memory(problem, each, replicas, particles)
     rare, heavy = check_start(problem), check_tails(problem, fresh=True)
     _check_rare(problem, rare, heavy, each, replicas)
-    _check_rate(problem, algorithm)
     knots = knots_of([*moving_of(problem), *heat_of(algorithm)], float(t[-1]))
     knots = np.union1d(knots, knots_of_averages(means))
     with jax.enable_x64(True), Progress("online", 1.0, progress) as bar:
         nodes = make_nodes(problem, each, replicas, seed)
+        _check_rate(problem, algorithm, means, nodes)
         linear = fields.linear_drift(problem, float(t[-1]), knots)
         bar.phase("compiling")
         if linear:
@@ -106,6 +107,8 @@ def online(
     when = ""
     if reached < len(t):
         remedy = "" if linear else f"; where the penalty is stiff, a dt below {dt:g} mends it"
+        if isinstance(algorithm.how.rate, Rate):
+            remedy += "; or the user's rate is not finite there"
         cause, before = paths[0].failure or f"θᵀθ/d beyond {BOUND:g}", t[reached - 1] if reached else 0.0
         when = f"t between {before:.4g} and {t[reached]:.4g} ({cause}{remedy})"
     status, message = ending(tau, limit, when)
@@ -139,12 +142,20 @@ def _check_rare(problem: Problem, rare: Rare, heavy: tuple[str, ...], each: int,
         raise reject("samples", each * replicas, f"{why}; take {need * replicas} or more, or make them less rare")
 
 
-def _check_rate(problem: Problem, algorithm: Algorithm) -> None:
-    """Refuse a rate that reads a loss where there is none."""
+def _check_rate(problem: Problem, algorithm: Algorithm, averages: Averages, nodes: Nodes) -> None:
+    """Refuse a rate that reads a loss where there is none, and a user's that is not finite or negative at the start."""
     rate = algorithm.how.rate
-    if rate is not None and "train_loss" in rate.needs and not problem.has_loss:
-        why = f"{type(rate).__name__} reads the loss, and a field has none; give sl.VectorField(fn, loss=...)"
+    if rate is None:
+        return
+    name = type(rate).__name__
+    if "train_loss" in rate.needs and not problem.has_loss:
+        why = f"{name} reads the loss, and a field has none; give sl.VectorField(fn, loss=...)"
         raise reject("loss", "VectorField", why)
+    if isinstance(rate, Rate):
+        start = start_of(problem, algorithm, averages, len(nodes.z))
+        paces = np.asarray(first_paces(problem, algorithm, nodes, start))
+        if len(bad := paces[~(np.isfinite(paces) & (paces >= 0))]):
+            raise reject("Rate.fn", bad[0], "a rate must be finite and ≥ 0 at all times; here it is not at the start")
 
 
 def _check_memory(problem: Problem, each: int, replicas: int, particles: int) -> None:
@@ -171,7 +182,7 @@ def _every(
         here = slice(m * held.index(block), m * (held.index(block) + 1))
         factor, plain = averaged(average, t[: len(at.norm)])
 
-        def taken(own: ArrayLike, weights: ArrayLike, power: int, factor=factor, plain=plain) -> np.ndarray:
+        def taken(own: Array, weights: Array, power: int, factor=factor, plain=plain) -> np.ndarray:
             axes = (slice(None), *[None] * (np.ndim(own) - 1))
             return (factor**power)[axes] * np.asarray(own) + plain[axes] * np.asarray(weights)
 
@@ -184,7 +195,7 @@ def _every(
 
 
 def _found(
-    problem: Problem, nodes: Nodes, norm: ArrayLike, overlap: ArrayLike, shared: Mapping[str, ArrayLike],
+    problem: Problem, nodes: Nodes, norm: Array, overlap: Array, shared: Mapping[str, Any],
     metrics: own.Named,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Every variable of weights with these second moments in every group, (replicas, times, …)."""

@@ -17,7 +17,7 @@ from ..problem import Problem, fields
 from ..problem.mixture import place
 from ..problem.schedules import factors
 from ..progress import Progress
-from .infinite import MomentPath, WeightMoments
+from .infinite import MomentPath, WeightMoments, start_of
 from .stability import BOUND
 from .training import (
     INTERCEPT,
@@ -28,7 +28,6 @@ from .training import (
     Felt,
     Known,
     begins,
-    beside,
     blocks,
     feel,
     flow,
@@ -170,19 +169,16 @@ def march_particles(
     both = jnp.stack([draw(key) for key in weight_keys])
     theta_star = both[..., m:]
 
-    def seen(x: jax.Array, own: Beside) -> WeightMoments:
-        x, y = (part.reshape(replicas, groups, each, -1) for part in (x, theta_star))
+    def seen(state: State) -> WeightMoments:
+        x, y = (part.reshape(replicas, groups, each, -1) for part in (state[0], theta_star))
         norm, overlap = (jnp.einsum("...na,...nb->...ab", x, other) / each for other in (x, y))
-        return WeightMoments(norm, overlap, own)
+        return WeightMoments(norm, overlap, state[1])
 
     def path(stride: int) -> MomentPath:
         begun = [one * both[..., :m] for one in begins(algorithm, averages)]
-        alike = jax.tree.map(
-            lambda v: jnp.tile(jnp.asarray(v, float), (replicas, *[1] * np.ndim(v))),
-            beside(problem, algorithm, averages),
-        )
+        alike = jax.tree.map(jnp.asarray, start_of(problem, algorithm, averages, replicas).beside)
         state: State = jnp.concatenate(begun, axis=-1), alike
-        found, first = [seen(*state)] if t[0] == 0 else [], 0
+        found, first = [seen(state)] if t[0] == 0 else [], 0
         for begin, end, pair in zip(cuts[:-1], cuts[1:], pairs, strict=True):
             steps = 2 * pair // stride
             h = (end - begin) / steps
@@ -195,11 +191,11 @@ def march_particles(
                 bar.phase("")
                 bar.advance(span.steps * h / t[-1] / 1.5 / stride)
             first += steps * stride
-            now = seen(*state)
+            now = seen(state)
             if not bool(jnp.all(jnp.isfinite(now.norm)) & (jnp.max(now.norm) < BOUND)):
                 break
             found += [now] if end in t else []
-        none = jax.tree.map(lambda part: part[None][:0], seen(*state))
+        none = jax.tree.map(lambda part: part[None][:0], seen(state))
         return MomentPath(jax.tree.map(lambda *parts: jnp.stack(parts), *found) if found else none)
 
     return [path(1), path(2)]

@@ -114,7 +114,7 @@ class Known(NamedTuple):
     variance: Array | np.ndarray
 
 
-def feel(problem: Problem, algorithm: Algorithm, nodes: Nodes, t: Scalar, known: Known, own: Beside) -> Felt:
+def feel(problem: Problem, algorithm: Algorithm, nodes: Nodes, t: jax.Array | float, known: Known, own: Beside) -> Felt:
     """What the weights feel; of a problem and an algorithm without parts it is `pull_of` alone."""
     how = algorithm.how
     values = {name: own.shared[WEIGHTS][name] for name in trained.trained_of(problem)}
@@ -122,12 +122,15 @@ def feel(problem: Problem, algorithm: Algorithm, nodes: Nodes, t: Scalar, known:
     if how.clip is None and how.rate is None and not values:
         pull, boost = pull_of(now, nodes, t, known.w, known.w_star, known.at), None
         if how.momentum is not None and how.momentum.beta is not None:
-            boost = how.boost
+            boost = jnp.asarray(how.boost)
             pull = scaled(pull, boost)
         felt = Felt(pull, _level(pull), boost)
     else:
         felt = _by_samples(problem, now, values, algorithm, nodes, t, known, own)
-    pace, decays = now.schedule(t), [part for part in (how.decay, getattr(how.rate, "decay", None)) if part is not None]
+    pace, decays = (
+        jnp.asarray(now.schedule(t)),
+        [part for part in (how.decay, getattr(how.rate, "decay", None)) if part is not None],
+    )
     felt = felt._replace(decay=pace * sum(decays)) if decays else felt
     if how.noisy and felt.noise is None:
         felt = felt._replace(noise=how.noise(pace * (1.0 if felt.penalty is None else felt.penalty)) ** 2)
@@ -138,7 +141,7 @@ def _level(pull: Pull) -> Numbers:
     return {} if pull.push.level is None else {INTERCEPT: pull.push.level}
 
 
-def scaled(pull: Pull, by: Scalar) -> Pull:
+def scaled(pull: Pull, by: jax.Array) -> Pull:
     """That of forces which are multiplied by one number."""
     push = jax.tree.map(lambda part: by * part, pull.push)
     return Pull(by * pull.gamma, by * pull.both, pull.along, by**2 * pull.square, push)
@@ -150,8 +153,8 @@ def _by_samples(
 ) -> Felt:  # fmt: skip
     """From the gradient of every sample, without the schedule, and what shortens it."""
     how, clip, rate = algorithm.how, algorithm.how.clip, algorithm.how.rate
-    w, w_star = samples(now, nodes, known.w, known.w_star, known.at)
-    every: Callable[[Callable[..., Array]], Array] = lambda fn: jax.vmap(fn)(w, w_star, nodes.z)  # noqa: E731
+    w, w_star = map(jnp.asarray, samples(now, nodes, known.w, known.w_star, known.at))
+    every: Any = lambda fn: jax.vmap(fn)(w, w_star, nodes.z)  # noqa: E731
     raw = every(partial(fields.pull, now, t))
     length = known.share @ known.variance
     squared, shortened, used = length * jnp.sum(raw**2, axis=1), jnp.ones(len(raw)), 1
@@ -162,22 +165,22 @@ def _by_samples(
         squared = shortened**2 * squared
     of_batch = squared / used  # |G|², as far as one sample tells: its mean is that of the batch
     if how.by_batch:
-        of_batch = over_batches(squared, used) / used**2
+        of_batch = over_batches(jnp.asarray(squared), used) / used**2
         if clip is not None and clip.per == "batch":
             factor = clip.factor(of_batch)
             shortened, of_batch = factor * shortened, factor**2 * of_batch
     felt, noise, average = {}, None, 1.0
-    pace = now.schedule(t) * how.boost
+    pace = jnp.asarray(now.schedule(t) * how.boost)
     if rate is not None:
         seen = _seen(algorithm, t, nodes.mean((of_batch, squared)), known)
-        losses = every(partial(fields.loss, now)) if "train_loss" in rate.needs else 0.0
+        losses = every(partial(fields.loss, now)) if "train_loss" in rate.needs else jnp.zeros(len(raw))
         if rate.by_batch:
-            loss = over_batches(losses, used) / used if "train_loss" in rate.needs else 0.0
+            loss = over_batches(losses, used) / used
             factor = rate.factor(own.rule, seen._replace(gradient=of_batch, train_loss=loss))
             shortened, (average, squares) = factor * shortened, nodes.mean((factor, factor**2))
             noise = how.noise(pace * jnp.sqrt(squares)) ** 2 if how.noisy else None
         else:
-            seen = seen._replace(train_loss=nodes.mean(losses)) if "train_loss" in rate.needs else seen
+            seen = seen._replace(train_loss=nodes.mean(losses))
             average = rate.factor(own.rule, seen)
             pace = pace * average
         felt = {"settled": rate.after(own.rule, seen, 0.0), "rule": _derivative(rate.after, own.rule, seen)}
@@ -243,7 +246,7 @@ def over_batches(x: Array, used: Scalar) -> Array:
     order. More of them than there are points count as their mean."""
     count = len(x)
     order, back = _order(count)
-    reach = jnp.minimum(used, count)
+    reach = jnp.minimum(used, count).astype(int)
     total = jnp.concatenate([jnp.zeros(1, x.dtype), jnp.cumsum(jnp.tile(x[order], 2))])
     partners = (total[jnp.arange(1, count + 1) + reach - 1] - total[1 : count + 1])[back]
     return x + partners * ((used - 1) / jnp.maximum(reach - 1, 1))

@@ -253,7 +253,8 @@ def pull_by(problem: Problem, nodes: Nodes, force: Array, Q: jax.Array, c: jax.A
 Products = tuple[jax.Array, jax.Array, jax.Array, Push]  # ℓ rᵀ, ℓ w*ᵀ, ℓ ℓᵀ, and what moves the classes
 
 
-def _products(problem: Problem, ell: jax.Array, r: jax.Array, w_star: jax.Array, z: jax.Array) -> Products:
+def _products(problem: Problem, ell: Array, r: Array, w_star: Array, z: Array) -> Products:
+    ell, r, w_star, z = map(jnp.asarray, (ell, r, w_star, z))
     return jnp.outer(ell, r), jnp.outer(ell, w_star), jnp.outer(ell, ell), push(problem, z[None], ell[:, None])
 
 
