@@ -106,6 +106,29 @@ def test_loss(name):
     sl.testing.check_loss(LOSSES[name][0])
 
 
+def test_softmax_cross_entropy():
+    """−log of the probability of the class y, and mistakes of the largest score; biases shift the scores."""
+    bias = [0.3, -0.1, 0.2]
+    for loss, shift in ((sl.MultiClass(3), np.zeros(3)), (sl.MultiClass(3, output_bias=bias), np.array(bias))):
+        sl.testing.check_loss(loss, labels=(0.0, 1.0, 2.0), width=3)
+        assert loss.smooth
+        r = np.array([0.4, -1.2, 0.9])
+        chance = np.exp(r + shift) / np.exp(r + shift).sum()
+        for y in range(3):
+            assert float(loss(jnp.asarray(r), jnp.asarray(float(y)))) == pytest.approx(-np.log(chance[y]), rel=1e-5)
+            assert float(loss.error(loss.predict(jnp.asarray(r)), float(y))) == (y != np.argmax(chance))
+    trained = sl.MultiClass(3, output_bias=sl.Trained(bias))
+    assert float(trained(jnp.asarray(r), jnp.asarray(1.0))) == pytest.approx(-np.log(chance[1]), rel=1e-5)
+
+
+def test_largest_unit_of_the_teacher():
+    """The class of the largest r*, and the next one for a share of the samples."""
+    rule = sl.ArgMax(wrong=0.2)
+    sl.testing.check_labels(rule)
+    assert [float(rule(jnp.array([0.1, 0.3, 0.9]), jnp.asarray(z))) for z in (0.1, 0.3)] == [0.0, 2.0]
+    assert rule.noise(sl.Point(0.0)) == sl.Uniform(0.0, 1.0)
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_loss_and_its_derivatives(name):
     """Values against NumPy; ℓ, ∇ℓ, ∇²ℓ against finite differences of the NumPy formula."""

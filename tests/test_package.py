@@ -78,9 +78,11 @@ def test_rooms_import_only_from_rooms_above():
         "solver",
         "references",
         "fitting",
+        "from_torch",
     ]
     order += [
         "simulation",
+        "chain",
         "significance",
         "comparison",
         "sweep",

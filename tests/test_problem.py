@@ -1,6 +1,7 @@
 """The problem language: shapes, schedules, vector fields, and one-line errors for bad input."""
 
 import math
+import tomllib
 from typing import Any
 
 import jax
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 import sgdlimit as sl
-from sgdlimit.problem import fields
+from sgdlimit.describe import algorithm_from_words, problem_from_words, to_words
+from sgdlimit.problem import fields, observables
 from sgdlimit.problem.problem import check_start
 
 GOOD = {"loss": sl.Square(), "sample_ratio": 2.0, "teacher": sl.Normal(1.0)}
@@ -325,3 +327,111 @@ def test_a_child_forked_after_jax_began_is_refused():
             os._exit(0)
     os.waitpid(child, 0)
     assert b"spawn" in os.read(read, 1000)
+
+
+CLASSES = dict(loss=sl.MultiClass(3), labels=sl.ArgMax(), teacher=sl.Normal(1.0), sample_ratio=2.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (dict(width=2), "width: got 2.*set width=3"),
+        (dict(width=3, teacher_width=2), "teacher_width: got 2.*set teacher_width=3"),
+        (dict(width=3, noise=sl.Normal(1.0)), "noise: got Normal"),
+        (dict(width=3, loss=sl.MultiClass(3), labels=sl.Linear()), "labels: got .*0, 1, … 2; use sl.ArgMax"),
+    ],
+)
+def test_classes_that_do_not_fit(change, words):
+    with pytest.raises(sl.InputError, match=words):
+        sl.simulate(sl.Problem(**CLASSES | change), sl.SGD(0.1), t_max=0.1, dim=40, trials=1)  # type: ignore[arg-type]
+
+
+def test_bad_softmax():
+    for make in (lambda: sl.MultiClass(1), lambda: sl.MultiClass(65), lambda: sl.MultiClass(3, output_bias=0.1)):
+        with pytest.raises(sl.InputError, match="classes"):
+            make()
+    with pytest.raises(sl.InputError, match=r"ArgMax.wrong: got 1.5"):
+        sl.ArgMax(wrong=1.5)
+
+
+def test_built_in_softmax_is_the_one_written_out():
+    """The same numbers as from a loss and labels of the user's."""
+
+    def cross_entropy(r, y):
+        return jax.nn.logsumexp(r) - jnp.sum(r * (jnp.arange(3) == y))
+
+    def teacher_says(r_star, z):
+        return (jnp.argmax(r_star) + (z < 0.1)) % 3 * 1.0
+
+    own = sl.Problem(**CLASSES | dict(labels=sl.ArgMax(wrong=0.1)), width=3)  # type: ignore[arg-type]
+    written = sl.Problem(
+        loss=sl.Loss(
+            cross_entropy,
+            predict=lambda r: jnp.argmax(r).astype(float),
+            error=lambda prediction, y: 1.0 * (prediction != y),
+        ),
+        labels=sl.Labels(teacher_says),
+        noise=sl.Uniform(0.0, 1.0),
+        teacher=sl.Normal(1.0),
+        sample_ratio=2.0,
+        width=3,
+    )
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        sample = jnp.asarray(rng.normal(size=3)), jnp.asarray(rng.normal(size=3)), jnp.asarray(rng.random() / 5)
+        found = [
+            (fields.force(one, 0.0, *sample), *(fn(*sample) for fn in observables.on_samples(one).values()))
+            for one in (own, written)
+        ]
+        for left, right in zip(*found, strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-6)
+    assert own.noise_law == written.noise_law
+
+
+TRAINING = """
+[problem]
+sample_ratio = 2.0
+width = 2
+teacher = "Normal"
+init = { name = "Towards", overlap = [[0.1, 0.0], [0.0, 0.2]], scale = [0.5, 0.6] }
+labels = { name = "TwoLayerLabels", activation = "quadratic" }
+
+[problem.loss]
+name = "TwoLayer"
+activation = "gelu"
+readout = { name = "Trained", start = [1.0, -1.0] }
+bias = 0.2
+output_bias = { name = "Trained", start = 0.1, rate = 0.5 }
+
+[algorithm]
+name = "SGD"
+temperature = 0.3
+step = { clip = 1.0, momentum = { name = "HeavyBall", friction = 1.0 }, rate = { name = "AdaGradNorm" } }
+"""
+
+
+def test_training_in_words():
+    """Trained parameters, the parts of a step and a start, from TOML and back from the words of a result."""
+    tables = tomllib.loads(TRAINING)
+    problem, algorithm = problem_from_words(tables["problem"]), algorithm_from_words(tables["algorithm"])
+    assert problem.init == sl.Towards([[0.1, 0.0], [0.0, 0.2]], scale=[0.5, 0.6])
+    assert isinstance(problem.loss, sl.TwoLayer)
+    np.testing.assert_array_equal(problem.loss.readout.start, [1.0, -1.0])
+    assert problem.loss.output_bias == sl.Trained(0.1, rate=0.5)
+    step = sl.Step(clip=1.0, momentum=sl.HeavyBall(friction=1.0), rate=sl.AdaGradNorm())
+    assert algorithm == sl.SGD(0.3, step=step)
+    again = problem_from_words(to_words(problem))
+    jax.tree.map(np.testing.assert_array_equal, again, problem)
+    assert algorithm_from_words(to_words(algorithm)) == algorithm
+    words = {"name": "Clip", "threshold": 2.0, "per": "batch"}
+    assert algorithm_from_words({"name": "SGD", "temperature": 0.3, "step": {"clip": words}}).step.clip == sl.Clip(
+        2.0, per="batch"
+    )
+    for step, where in (
+        ({"momentum": {"name": "HeavyBall"}}, "HeavyBall.friction"),
+        ({"rate": "nonsense"}, "algorithm.step.rate"),
+        ({"clip": -1.0}, "Step.clip"),
+        ({"pace": 1.0}, "algorithm.step.pace"),
+    ):
+        with pytest.raises(sl.InputError, match=where):
+            algorithm_from_words({"name": "SGD", "temperature": 0.3, "step": step})

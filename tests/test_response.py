@@ -1,5 +1,7 @@
 """Γ and 𝓡 by regression: exact where the force is linear, right on average where it is not, and where it jumps."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,8 @@ from sgdlimit.dmft import planning
 from sgdlimit.dmft.march import assemble
 from sgdlimit.dmft.memory import Moments
 from sgdlimit.dmft.noise import draw, off
-from sgdlimit.dmft.response import RIDGE, KickRegression, Kicks, Local, Path, Regression, of_samples, regress
+from sgdlimit.dmft.response import RIDGE, KickRegression, Kicks, Local, Path, Regression, regress
+from sgdlimit.dmft.training import of_samples
 from sgdlimit.problem import fields
 
 KEPT = Moments((0.2, 1.0, 5.0))
@@ -41,6 +44,11 @@ def field(fn, width=1):
     )  # fmt: skip
 
 
+def sampled(problem, start):
+    """The force of every sample and its slope, as functions of pre-activations."""
+    return [partial(of_samples, field, problem, 0.0, start) for field in (fields.force, fields.force_r)]
+
+
 def one_step(problem, samples, seed, towards, past, force=None):
     """`Regression.step` on w = towards·w* + noise, (m, M), with a Gaussian past whose functions are mixed by `past`.
 
@@ -53,8 +61,9 @@ def one_step(problem, samples, seed, towards, past, force=None):
     normals = np.random.default_rng(seed).standard_normal((len(past), samples))
     everything = jnp.asarray(past @ normals) + jnp.asarray(towards)[:, None] * start.r_star[0]
     W, w = everything[: n * m].reshape(n, m, samples), everything[n * m :]
-    ell = of_samples(fields.force, problem, 0.0, w, start) if force is None else force(w, W, start)
-    here = Local(w, w, jnp.zeros_like(w), ell, ell, jnp.ones(samples), None)
+    at, slope = sampled(problem, start)
+    ell = at(w) if force is None else force(w, W, start)
+    here = Local(w, w, jnp.zeros_like(w), ell, ell, jnp.ones(samples), None, None, at, slope)
     path = Path(W, jnp.einsum("nas,mbs->namb", W, W) / samples, jnp.einsum("nas,bs->nab", W, start.basis) / samples)
     answer, after = Regression().step(system, step, start, path, None, here)
     pushed = KEPT.push(step.memory, W, w)
@@ -216,7 +225,7 @@ def kicked(problem, samples, seed, answers, force):
     w = jnp.einsum("nab,nbs->as", answers, V)
     ell = force(w, start)
     kicks = Kicks(V, jnp.einsum("nas,mbs->namb", V, V) / samples)
-    here = Local(w, w, jnp.zeros_like(w), ell, ell, jnp.ones(samples), None, kicks)
+    here = Local(w, w, jnp.zeros_like(w), ell, ell, jnp.ones(samples), None, kicks, *sampled(problem, start))
     answer, _ = system.response.step(system, step, start, (), None, here)
     assert answer.gamma is None
     new = off(start.basis, jnp.asarray(np.random.default_rng(seed + 1).standard_normal((m, samples))))

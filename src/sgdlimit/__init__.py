@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from . import grid, plot, references, testing
     from .algorithms import *
+    from .chain import Chain, chain, simulate_chain
     from .comparison import Report, compare
     from .errors import DivergenceWarning, InputError, Interrupted, SweepWarning, ToleranceWarning, UnreliableWarning
     from .exact import least_squares, least_squares_on_data, online
     from .fitting import Fitted, model_of_data, solve_on_data
+    from .from_torch import FromTorch, from_torch
     from .problem import *
     from .results import Runs, Solution, load
     from .simulation import simulate, simulate_on_data
@@ -28,23 +30,24 @@ if TYPE_CHECKING:
     from .sweep import Sweep, best_time, critical_line, sweep
 
 __all__ = [
-    "EMA", "L1", "SGD", "SGF", "Absolute", "AdaGradNorm", "Adam", "AdamW", "Algorithm", "ByClass", "Clip", "Constant",
-    "CosineDecay", "DataLaw", "DivergenceWarning", "DoG", "EntryLaw", "Exponential", "Fitted", "GradientFlow",
-    "HeavyBall", "Hinge", "Huber", "Iid", "InputError", "Interrupted", "IterateAverage", "LabelRule", "Labels", "Law",
-    "Linear", "Logistic", "Logit", "Loss", "LossLike", "Mixture", "Momentum", "Nesterov", "NoPenalty", "Noise",
-    "Normal", "Normalised", "Penalty", "PenaltyLike", "PersistentSGD", "Point", "Polyak", "PowerDecay", "PowerLaw",
-    "Problem", "ProportionalSGD", "Quantile", "Quartic", "RMSprop", "Rademacher", "RandomFeatures", "Rate", "RateRule",
-    "Report", "Ridge", "RunningMean", "Runs", "Schedule", "ShuffledSGD", "Sign", "SmoothHinge", "SmoothL1", "Solution",
-    "SparseEntries", "SparseNormal", "Spectrum", "Square", "Step", "StochasticPolyak", "Sweep", "SweepWarning",
-    "ToleranceWarning", "Trained", "TwoLayer", "TwoLayerLabels", "Uniform", "UnreliableWarning", "VectorField",
-    "Weighted", "__version__", "best_time", "compare", "critical_line", "grid", "least_squares",
-    "least_squares_on_data", "load", "model_of_data", "online", "plan", "plot", "references", "simulate",
-    "simulate_on_data", "solve", "solve_on_data", "sweep", "testing",
+    "DPSGD", "EMA", "L1", "SGD", "SGF", "Absolute", "AdaGradNorm", "Adam", "AdamW", "Algorithm", "ArgMax", "ByClass",
+    "Chain", "Clip", "Constant", "CosineDecay", "DataLaw", "DivergenceWarning", "DoG", "EntryLaw", "Exponential",
+    "Fitted", "FromTorch", "GradientFlow", "HeavyBall", "Hinge", "Huber", "Iid", "InputError", "Interrupted",
+    "IterateAverage", "LabelRule", "Labels", "Law", "Linear", "Logistic", "Logit", "Loss", "LossLike", "Mixture",
+    "Momentum", "MultiClass", "Nesterov", "NoPenalty", "Noise", "Normal", "Normalised", "Penalty", "PenaltyLike",
+    "PersistentSGD", "Point", "Polyak", "PowerDecay", "PowerLaw", "Problem", "ProportionalSGD", "Quantile", "Quartic",
+    "RMSprop", "Rademacher", "RandomFeatures", "Rate", "RateRule", "Report", "Ridge", "RunningMean", "Runs", "Schedule",
+    "ShuffledSGD", "Sign", "SmoothHinge", "SmoothL1", "Solution", "SparseEntries", "SparseNormal", "Spectrum", "Square",
+    "Step", "StochasticPolyak", "Sweep", "SweepWarning", "ToleranceWarning", "Towards", "Trained", "TwoLayer",
+    "TwoLayerLabels", "Uniform", "UnreliableWarning", "VectorField", "Weighted", "__version__", "best_time", "chain",
+    "compare", "critical_line", "from_torch", "grid", "least_squares", "least_squares_on_data", "load", "model_of_data",
+    "online", "plan", "plot", "references", "simulate", "simulate_chain", "simulate_on_data", "solve", "solve_on_data",
+    "sweep", "testing",
 ]  # fmt: skip
 
 _ROOMS = (
     "errors", "problem", "algorithms", "exact", "solver", "simulation", "fitting", "results", "comparison",
-    "sweep",
+    "sweep", "chain", "from_torch",
 )  # fmt: skip
 """Where public names live, in the order in which data walks through the house."""
 _MODULES = ("grid", "plot", "references", "testing")
@@ -69,10 +72,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(type(sys)):
-    """`sgdlimit.sweep` is the function, also once its room, which has the same name, is imported."""
+    """`sgdlimit.sweep` is the function, also once its room, which has the same name, is imported; others alike."""
 
     def __setattr__(self, name: str, value: "Any") -> None:
-        if name != "sweep" or not isinstance(value, type(sys)):
+        if name not in ("sweep", "chain", "from_torch") or not isinstance(value, type(sys)):
             super().__setattr__(name, value)
 
 

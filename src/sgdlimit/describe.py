@@ -25,16 +25,26 @@ ROOMS: dict[str, type] = {
     "labels": problem.LabelRule,
     "penalty": problem.PenaltyLike,
     "law": problem.EntryLaw,
+    "start": problem.Towards,
     "schedule": ScheduleLike,
     "data": problem.DataLaw,
     "entries": Entries,
+    "trained": problem.Trained,
     "algorithm": algorithms.Algorithm,
+    "step": algorithms.Step,
+    "clip": algorithms.Clip,
+    "momentum": algorithms.Momentum,
+    "rate": algorithms.RateRule,
 }
 """Places in a problem or a call, and what stands there: public subclasses, which `sgdlimit models` lists."""
 
-PLACES = dict(loss="loss", labels="labels", penalty="penalty", teacher="law", noise="law", init="law", data="data",
-              covariance="data", schedule="schedule", batch_share="schedule")  # fmt: skip
+PLACES = dict(loss="loss", labels="labels", penalty="penalty", teacher="law", noise="law", init="start", data="data",
+              covariance="data", schedule="schedule", batch_share="schedule", step="step", clip="clip",
+              momentum="momentum", rate="rate", readout="trained", bias="trained", output_bias="trained")  # fmt: skip
 """Arguments that are models themselves, and the room of each."""
+ELSE = {"start": "law"}
+"""What may also stand in a room: a start is as well the law of a coordinate."""
+OF_ALGORITHMS = ("algorithm", "step", "clip", "momentum", "rate")
 FUNCTIONS = ("fn", "predict", "error", "activation")
 """Arguments that are functions."""
 
@@ -44,20 +54,20 @@ Find = Callable[[str, Any], Callable[..., Any]]
 
 def models(room: str) -> dict[str, Any]:
     """The classes that can stand in a room, by name."""
-    house = algorithms if room == "algorithm" else problem
+    house = algorithms if room in OF_ALGORITHMS else problem
     found = [ROOMS[room]]
     for cls in found:
         found += cls.__subclasses__()
     if room in ("loss", "penalty"):
         found.append(problem.VectorField)
-    public = (cls for cls in found[1:] if getattr(house, cls.__name__, None) is cls)
+    public = (cls for cls in found if getattr(house, cls.__name__, None) is cls)
     return {cls.__name__: cls for cls in public if dataclasses.is_dataclass(cls)}
 
 
 def to_words(value: Any) -> Any:
     """Numbers, strings, lists and dictionaries that say what `value` is."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        words = {f.name: to_words(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        words = {f.name: to_words(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
         return {"name": type(value).__name__, **words}
     if callable(value):
         return _function_words(value)
@@ -90,7 +100,9 @@ def _key(name: str) -> str:
 
 def from_words(room: str, words: Any, where: str, find: Find) -> Any:
     """The object that `words` describe; `where` names it in errors, `find` finds the user's functions."""
-    known = models(room)
+    known = models(room) | (models(ELSE[room]) if room in ELSE else {})
+    if isinstance(words, dict) and "name" not in words and len(known) == 1:
+        words = {"name": next(iter(known)), **words}
     wrapper = next((name for name, cls in known.items() if "fn" in cls.__dataclass_fields__), None)
     if isinstance(words, str):
         words = {"fn": words, "name": wrapper} if ":" in words and wrapper else {"name": words}
@@ -127,12 +139,19 @@ def _made(cls: Any, words: dict[str, Any], where: str, find: Find) -> Any:
 def _argument(cls: type, key: str, value: Any, where: str, find: Find) -> Any:
     """What stands for an argument: a model, a function, numbers."""
     if isinstance(value, list):
-        return tuple(value)
+        return _listed(value)
+    if key == "parameters" and isinstance(value, dict):
+        return {name: _argument(cls, "readout", part, f"{where}.{name}", find) for name, part in value.items()}
     if key in FUNCTIONS or (cls is problem.VectorField and key == "loss"):
         return ACTIVATIONS[value] if isinstance(value, str) and value in ACTIVATIONS else find(where, value)
-    if key in PLACES and (isinstance(value, str | dict) or cls is problem.Problem):
+    if key in PLACES and (isinstance(value, str | dict) or (cls is problem.Problem and key != "bias")):
         return from_words(PLACES[key], value, where, find)
     return float(value) if value in ("inf", "-inf") else value
+
+
+def _listed(value: Any) -> Any:
+    """Lists of numbers as tuples, at any depth."""
+    return tuple(_listed(part) for part in value) if isinstance(value, list) else value
 
 
 def in_files(folder: Path) -> Find:

@@ -94,9 +94,9 @@ class AdaGradNorm(RateRule):
 class Polyak(RateRule):
     """η_k = scale·η·(L − minimum)/|gradient|², Polyak's step.
 
-    stochastic=False: L is the mean loss over the training set and |gradient|² the mean over its samples; both are known
-    in the limit. stochastic=True: both are those of the batch that is drawn, so that every step has its own rate. A
-    published rule is the factor with η = 1.
+    L is the mean loss over the training set and |gradient|² the mean over its samples, both known in the limit; of the
+    batch that is drawn they are in `StochasticPolyak`. A published rule is the factor with η = 1. Runs of SGD measure
+    both on all samples every 0.005 in time; on infinite data they do so on 1024 fresh ones.
     """
 
     minimum: float = leaf(default=0.0, why="the smallest loss must be a finite number")
@@ -180,7 +180,9 @@ class Rate(RateRule):
     """The user's factor on η: a function of what training shows, by name.
 
     `fn` takes any of time, train_loss, force (E|ℓ|²|x|², the mean squared length of a sample's gradient), norm (θᵀθ/d),
-    overlap (θᵀθ*/d) and distance (|θ − θ⁰|²/d); with one unit these are numbers. It must stay finite and ≥ 0.
+    overlap (θᵀθ*/d) and distance (|θ − θ⁰|²/d); with one unit these are numbers. It must stay finite and ≥ 0: otherwise
+    a run ends as diverged. Runs of SGD measure train_loss and force on all samples every 0.005 in time, on infinite
+    data on 1024 fresh ones; the others at every step.
     """
 
     fn: Callable[..., Any] = function(f"of {', '.join(KNOWN)}, or some of them, in jax.numpy")

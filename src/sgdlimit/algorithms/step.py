@@ -45,6 +45,9 @@ class Momentum(abc.ABC):
         changes the limit. In PyTorch's words lr = η²/d and 1 − β = ηκ/d.
     beta: a fixed β. b ← β b + gradient, θ ← θ − η b forgets within a few steps: in the limit it is SGD with the
         learning rate η/(1 − β).
+
+    A schedule and a rate act on the gradient, before it enters the velocity. v and b start at zero; trained parameters
+    have velocities of their own by the same rule.
     """
 
     friction: Any

@@ -163,23 +163,21 @@ def seen_by(rule: Any, data: Data, weights: Weights, parts: Parts, **more: Any) 
     return Seen(**more)
 
 
-def factor(how: Step, parts: Parts, seen: Seen) -> Scalar:
-    """ρ of the rule; NaN where it is none, so that the run ends there."""
-    rho = how.rate.factor(parts["rate"], seen)
-    return jnp.where((rho >= 0) & jnp.isfinite(rho), rho, jnp.nan)
-
-
 def rated(how: Step, data: Data, weights: Weights, parts: Parts, dt: Scalar, **found: Any) -> tuple[Scalar, Parts]:
-    """ρ of the next step, 1 without a rule, and the state after it; `found` is what `Seen` takes."""
+    """ρ of the next step, 1 without a rule, and the state after it; `found` is what `Seen` takes.
+
+    A factor that is negative or not finite becomes NaN, at which the run ends; the state keeps it.
+    """
     rule = how.rate
     if rule is None or rule.by_coordinate:
         return 1.0, parts
     seen = seen_by(rule, data, weights, parts, **parts.get("known", {}), **found)
-    given, dtype = rule.factor(parts["rate"], seen), weights.theta.dtype
-    rho = factor(how, parts, seen).astype(dtype)
-    ill = (parts[ILL] == 0) & jnp.isnan(rho) & jnp.isfinite(jnp.sum(weights.theta))
+    dtype = weights.theta.dtype
+    given = jnp.asarray(rule.factor(parts["rate"], seen), dtype)
+    sound = (given >= 0) & jnp.isfinite(given)
+    ill = (parts[ILL] == 0) & ~sound & jnp.isfinite(jnp.sum(weights.theta))
     after = jax.tree.map(lambda value: jnp.asarray(value, dtype), rule.after(parts["rate"], seen, dt))
-    return rho, parts | {"rate": after, ILL: jnp.where(ill, jnp.asarray(given, dtype), parts[ILL])}
+    return jnp.where(sound, given, jnp.nan), parts | {"rate": after, ILL: jnp.where(ill, given, parts[ILL])}
 
 
 def cause(how: Step, state: Tree) -> float | None:
@@ -247,7 +245,7 @@ def _followed(how: Step, velocity: Weights, drift: Weights, dt: Scalar) -> tuple
     return jax.tree.map(follow, velocity, drift) if momentum.ahead else velocity, velocity
 
 
-def decay_of(how: Step) -> Scalar | None:
+def decay_of(how: Step) -> Any:
     """λ of the decoupled decay: that of the step, and that which belongs to its rule."""
     parts = [part for part in (how.decay, getattr(how.rate, "decay", None)) if part is not None]
     return sum(parts) if parts else None

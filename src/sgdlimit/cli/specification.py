@@ -185,7 +185,7 @@ def list_models(name: str | None) -> str:
     for room in describe.ROOMS:
         found = []
         for label, cls in describe.models(room).items():
-            parameters = ", ".join(_parameter(f) for f in dataclasses.fields(cls))
+            parameters = ", ".join(_parameter(f) for f in dataclasses.fields(cls) if f.init)
             meaning = inspect.cleandoc(cls.__doc__ or "")
             if name is None:
                 found.append(f"  {label}({parameters})\n      {meaning.splitlines()[0]}")

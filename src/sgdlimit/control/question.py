@@ -291,8 +291,8 @@ def asked(
     kept = Checkpoint(given.get("checkpoint"), _owner(problem, algorithm, t_max, given, checked.replicas, wish))
     pace = look(problem, algorithm, times.last)
     refuse_step(problem, algorithm, linear, kernels or response is not None, name)
-    by_batch = algorithm.how.by_batch
-    slopes = kernels or (times.last > LONG and pace.smooth and problem.width == 1 and not by_batch)
+    apart = algorithm.how.by_batch or algorithm.how.friction is not None  # of many functions: (nm)² tangents take long
+    slopes = kernels or (times.last > LONG and pace.smooth and problem.width == 1 and not apart)
     return Question(
         problem=problem, algorithm=algorithm, times=times._replace(dt=checked.dt),
         goal=Goal(tol, checked.tol is not None or not fixed, _judged(problem, given.get("variables"), wish)),

@@ -201,7 +201,7 @@ def after(
         found = slopes(r, start.r_star, start.z)
         if made.shortened is not None:
             found = jax.tree.map(lambda part: made.shortened * part, found)
-        drift = {name: made.pace * _mean(weight, part) for name, part in found.items()}
+        drift = {name: _number(made.pace * _mean(weight, part)) for name, part in found.items()}
     if level is not None:
         drift["intercept"] = level
     if how.friction is not None:

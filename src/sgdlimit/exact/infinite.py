@@ -1,31 +1,42 @@
-"""The law of θ with infinite data (`eq:dmft_infinite_data_planted`), in two ways.
-
-With h = Λθ the second moments of (θ, θ*) follow ordinary differential equations, group by group (`march_moments`). With
-a nonlinear penalty particles carry the law (`march_particles`).
+"""The law of θ with infinite data (`eq:dmft_infinite_data_planted`) where h = Λθ: its second moments are those of a
+linear equation, and follow ordinary differential equations, group by group.
 """
 
-import math
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._linalg import match, root
 from ..algorithms import Algorithm
 from ..errors import reject
-from ..measure.averages import PER_REPLICA, Array, Nodes, pull_of
-from ..measure.pace import moving_of
+from ..measure.averages import PER_REPLICA, Array, Nodes
 from ..problem import Problem, fields
 from ..problem.jumps import force_jumps
 from ..problem.mixture import place
-from ..problem.schedules import factors
 from ..progress import Progress
 from .stability import BOUND
+from .training import (
+    INTERCEPT,
+    VELOCITY,
+    WEIGHTS,
+    Averages,
+    Beside,
+    Felt,
+    Known,
+    Numbers,
+    begins,
+    beside,
+    blocks,
+    feel,
+    flow,
+    flow_beside,
+    stops_of_averages,
+)  # fmt: skip
 
 MOST_STEPS = 50_000  # of the moment equations that still take minutes
 LOOK_BACK = 32  # steps over which their length is averaged, to tell whether it still grows
+PEAK = 0.1  # longest step while a running maximum rises, which knows of a peak within a step by its ends alone
 SMOOTH = 1e-9  # relative tolerance of the equations
 KINKED = 0.2
 """The same in units of the weight of one point, where the force jumps: its averages change by that weight whenever a
@@ -33,11 +44,12 @@ point comes past the jump, which no short step resolves, and which is below the 
 
 
 class WeightMoments(NamedTuple):
-    """C_θ(t,t) and C_θ(t,*) in every group, (…, replicas, g, m, ·), and the intercept β, (…, replicas, m or 0)."""
+    """Second moments in every group of all blocks that are carried of a coordinate (`training.blocks`), θ first, and of
+    these with θ*: (…, replicas, g, blocks·m, ·); and what moves beside them."""
 
-    norm: jax.Array
-    overlap: jax.Array
-    intercept: jax.Array
+    norm: Array
+    overlap: Array
+    beside: Beside
 
 
 class MomentPath(NamedTuple):
@@ -47,38 +59,76 @@ class MomentPath(NamedTuple):
     failure: str = ""
 
 
-def over(weights: np.ndarray, moments: jax.Array) -> jax.Array:
+def over(weights: np.ndarray, moments: Array) -> jax.Array:
     """Moments from those of the groups, (…, g, m, ·): of all weights by their shares, of fresh samples by p_q s_q."""
     return jnp.einsum("q,...qab->...ab", weights, moments)
 
 
+def known_of(problem: Problem, table: tuple[np.ndarray, ...], norm: Array, overlap: Array, own: Beside) -> Known:
+    """What averages need of second moments of all blocks in every group; table: p and s of the groups."""
+    (share, variance), m = table, problem.width
+    w, w_star = over(share * variance, norm[:, :m, :m]), over(share * variance, overlap[:, :m])
+    every, along = over(share, norm), over(share, overlap[:, :m])
+    at = place(problem, along, own.shared[WEIGHTS].get(INTERCEPT))
+    return Known(w, w_star, at, every, along, share, variance)
+
+
 @jax.jit
 def _velocity(
-    problem: Problem, groups: tuple[np.ndarray, ...], tau: float, nodes: Nodes, t: float, state: WeightMoments
-) -> WeightMoments:
-    """d/dt of Q, c and β by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ, (replicas, g, m, ·).
+    problem: Problem, algorithm: Algorithm, averages: Averages, groups: tuple[np.ndarray, ...], tau: float,
+    nodes: Nodes, t: float, state: WeightMoments,
+) -> tuple[WeightMoments, Numbers]:  # fmt: skip
+    """d/dt by Itô's lemma on `eq:dmft_infinite_data_planted`, h = Λθ, (replicas, g, blocks·m, ·), and `Felt.settled`.
 
     θ^q feels s_q(Γθ + Γ*θ*) and the noise s_q τ C_ℓ; both come from averages of ℓ alone (`pull_of`), so that no
     derivative is needed. The means of classes pull along θ*, without s_q. groups: p, s, and E θ*θ*ᵀ, (g, k, k).
     """
     stiffness = fields.drift_theta(problem, t, jnp.zeros(problem.width))
     share, variance, teacher = groups
-    s = variance[:, None, None]
+    s, m, names = variance[:, None, None], problem.width, blocks(algorithm, averages)
 
-    def one(nodes: Nodes, own: WeightMoments) -> WeightMoments:
+    def one(nodes: Nodes, own: WeightMoments) -> tuple[WeightMoments, Numbers]:
         Q, c = own.norm, own.overlap
-        w, w_star = over(share * variance, Q), over(share * variance, c)
-        at = place(problem, over(share, c), own.intercept)
-        gamma, both, along, square, pushed = pull_of(problem, nodes, t, w, w_star, at)
-        turned = jnp.swapaxes(c, 1, 2)
-        pull = stiffness @ Q + s * (both @ turned + gamma @ (Q - along @ turned))
-        toward = stiffness @ c + s * (both @ teacher + gamma @ (c - along @ teacher))
+        felt = feel(problem, algorithm, nodes, t, known_of(problem, (share, variance), Q, c, own.beside), own.beside)
+        gamma, both, along, square, pushed = felt.pull
+        stiff = stiffness if felt.penalty is None else felt.penalty * stiffness
+        turned, c_theta = jnp.swapaxes(c, 1, 2), c[:, :m]
+        pull = stiff @ Q[:, :m] + s * (both @ turned + gamma @ (Q[:, :m] - along @ turned))
+        toward = stiff @ c_theta + s * (both @ teacher + gamma @ (c_theta - along @ teacher))
         if pushed.means is not None:
             pull, toward = pull + pushed.means @ turned, toward + pushed.means @ teacher
-        grown = -pull - jnp.swapaxes(pull, 1, 2) + tau * s * square
-        return WeightMoments(grown, -toward, pushed.rise(own.intercept))
+        noise = tau * s * square
+        if felt.gain is not None:
+            pull, toward = (felt.gain[:, :, None] * part for part in (pull, toward))
+            noise = felt.gain[:, :, None] * noise * felt.gain[:, None, :]
+        if felt.noise is not None:
+            noise = noise + jnp.broadcast_to(felt.noise, (len(share), m))[:, :, None] * jnp.eye(m)
+        rows, columns = (_rows(algorithm, averages, names, t, felt, *part) for part in ((Q, pull), (c, toward)))
+        grown = rows + jnp.swapaxes(rows, 1, 2) + _within(noise, names)
+        return WeightMoments(grown, columns, flow_beside(algorithm, averages, t, felt, own.beside)), felt.settled
 
     return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
+
+
+def _rows(
+    algorithm: Algorithm, averages: Averages, names: tuple[str, ...], t: float, felt: Felt, of: Array, pull: Array
+) -> Array:
+    """E[ẋ yᵀ] of all blocks x, (g, blocks·m, ·), from E[x yᵀ] and what pulls at θ times y."""
+    held = dict(zip(names, jnp.split(of, len(names), axis=1), strict=True))
+    moved = flow(algorithm, averages, t, held, pull)
+    if felt.decay is not None:
+        moved[WEIGHTS] = moved[WEIGHTS] - felt.decay * held[WEIGHTS]
+    return jnp.concatenate([moved[name] for name in names], axis=1)
+
+
+def _within(noise: Array, names: tuple[str, ...]) -> Array:
+    """Noise (g, m, m) among all blocks: that of the velocity, or of θ where there is none."""
+    m, size = noise.shape[-1], noise.shape[-1] * len(names)
+    if size == m:
+        return noise
+    first = m * names.index(VELOCITY if VELOCITY in names else WEIGHTS)
+    here = slice(first, first + m)
+    return jnp.zeros((len(noise), size, size)).at[:, here, here].set(noise)
 
 
 @jax.jit
@@ -88,33 +138,66 @@ def _scale(problem: Problem, nodes: Nodes) -> jax.Array:
     return jnp.mean(jax.vmap(lambda b, z: fields.label(problem, b, z))(star, nodes.z[0]) ** 2)
 
 
+def start_of(problem: Problem, algorithm: Algorithm, averages: Averages, replicas: int) -> WeightMoments:
+    """Second moments at t = 0, and what begins beside them, of all replicas alike."""
+    m, count = problem.width, len(blocks(algorithm, averages))
+    gram = problem.data.table().moments(problem.gram(), m)
+    begun = np.repeat(begins(algorithm, averages), m)[:, None] * np.tile(np.eye(m), (count, 1))
+    first = begun @ gram[:, :m, :m] @ begun.T, begun @ gram[:, :m, m:]
+    state = WeightMoments(*first, beside(problem, algorithm, averages))
+    return jax.tree.map(lambda v: np.tile(np.asarray(v, float), (replicas, *[1] * np.ndim(v))), state)
+
+
+@jax.jit
+def first_paces(problem: Problem, algorithm: Algorithm, nodes: Nodes, state: WeightMoments) -> Array:
+    """What a rate multiplies η by at t = 0, in every replica."""
+    table = problem.data.table()[:2]
+
+    def one(nodes: Nodes, own: WeightMoments) -> Array:
+        found = feel(problem, algorithm, nodes, 0.0, known_of(problem, table, *own), own.beside)
+        return jnp.asarray(1.0 if found.penalty is None else found.penalty)
+
+    return jax.vmap(one, in_axes=(PER_REPLICA, 0))(nodes, state)
+
+
 def march_moments(
-    problem: Problem, algorithm: Algorithm, nodes: Nodes, t: np.ndarray, knots: np.ndarray, bar: Progress
-) -> MomentPath:
-    """C_θ(t,t), C_θ(t,*) and β of all replicas, integrated together, at the times reached."""
+    problem: Problem, algorithm: Algorithm, averages: Averages, nodes: Nodes, t: np.ndarray, knots: np.ndarray,
+    bar: Progress,
+) -> MomentPath:  # fmt: skip
+    """Second moments of all replicas and what moves beside them, integrated together, at the times reached."""
     from scipy.integrate import DOP853
 
     table, m, replicas = problem.data.table(), problem.width, len(nodes.z)
-    gram = table.moments(problem.gram(), m)
-    groups, start = (table.share, table.variance, gram[:, m:, m:]), np.tile(gram[:, :m], (replicas, 1, 1, 1))
-    first = [start[..., :m], start[..., m:], np.zeros((replicas, m if problem.bias else 0))]
-    cuts = np.cumsum([part.size for part in first])
+    teacher = table.moments(problem.gram(), m)[:, m:, m:]
+    groups = (table.share, table.variance, teacher)
+    leaves, structure = jax.tree.flatten(start_of(problem, algorithm, averages, replicas))
+    cuts = np.cumsum([part.size for part in leaves])
 
     def parts(state: np.ndarray) -> WeightMoments:
         """Moments from states (…, numbers)."""
-        split = zip(np.split(state, cuts[:-1], axis=-1), first, strict=True)
-        return WeightMoments(*(jnp.asarray(part.reshape(*state.shape[:-1], *like.shape)) for part, like in split))
+        split = zip(np.split(state, cuts[:-1], axis=-1), leaves, strict=True)
+        shaped = [jnp.asarray(part.reshape(*state.shape[:-1], *like.shape)) for part, like in split]
+        return jax.tree.unflatten(structure, shaped)
+
+    settled: list[Numbers] = [{}]
 
     def velocity(s: float, state: np.ndarray) -> np.ndarray:
         # a plain number, as the first time is one: another type would compile again
-        found = _velocity(problem, groups, float(algorithm.temperature_at(s)), nodes, float(s), parts(state))
-        return np.concatenate([np.asarray(part).ravel() for part in found])
+        tau = float(algorithm.temperature_at(s))
+        found, settled[0] = _velocity(problem, algorithm, averages, groups, tau, nodes, float(s), parts(state))
+        return np.concatenate([np.asarray(part).ravel() for part in jax.tree.leaves(found)])
 
-    start = np.concatenate([part.ravel() for part in first])
-    stops = np.append(knots[knots < t[-1]], t[-1])
-    states, failure, lengths = [start for at in t if at <= 0], "", []
+    def jumped(state: np.ndarray, settled: Numbers) -> np.ndarray:
+        """The state with that of the rate where a step of no length leaves it, as last seen."""
+        now = parts(state)
+        moved = now._replace(beside=now.beside._replace(rule=settled))
+        return np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in jax.tree.leaves(moved)])
+
+    start = np.concatenate([part.ravel() for part in leaves])
+    stops = np.union1d(np.append(knots[knots < t[-1]], t[-1]), stops_of_averages(averages, t))
+    states, failure, lengths, rising = [start for at in t if at <= 0], "", [], False
     rtol, atol = SMOOTH, 1e-3 * SMOOTH
-    if force_jumps(problem, float(t[-1])):
+    if force_jumps(problem, float(t[-1])) or _bent(algorithm):
         rtol = KINKED / nodes.z.shape[1]
         atol = rtol * float(_scale(problem, nodes))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -122,8 +205,8 @@ def march_moments(
         while solver.status == "running":
             # no step beyond the next change of the schedule: what lies behind it is not felt from here
             ahead = stops[np.searchsorted(stops, solver.t, side="right")]
-            solver.max_step = max(ahead - solver.t, 16 * np.spacing(solver.t))
-            failure = solver.step() or ""
+            solver.max_step = max(min(ahead - solver.t, PEAK if rising else np.inf), 16 * np.spacing(solver.t))
+            failure, left = solver.step() or "", settled[0]  # of the last evaluation, at the end of the step
             if failure or not np.max(np.abs(solver.y[: cuts[0]])) < BOUND:
                 break
             assert solver.t_old is not None
@@ -132,6 +215,10 @@ def march_moments(
             inner = solver.dense_output()
             reached = int(np.searchsorted(t, solver.t, side="right"))
             states += [inner(at) for at in t[len(states) : reached]]
+            here = jumped(solver.y, left) if left else solver.y
+            rising = not np.array_equal(here, solver.y)
+            if rising:
+                solver.y, solver.f = here, velocity(solver.t, here)
             lengths.append(solver.t - solver.t_old)
             _refuse_endless(lengths, solver.t, t[-1])
     return MomentPath(parts(np.array(states).reshape(len(states), len(start))), failure)
@@ -148,138 +235,7 @@ def _refuse_endless(lengths: list[float], now: float, last: float) -> None:
         raise reject("t_max", f"{last:.4g}", f"{why} (at most {MOST_STEPS} are taken)")
 
 
-MOST_HEUN = 10**6  # steps of particles that still take minutes
-FEWEST = 64  # particles of a group at least
-AT_ONCE = 64  # steps of one compiled call: Ctrl-C waits no longer
-State = tuple[jax.Array, jax.Array]  # θ of all particles, (particles, m), and β, (m,), or (0,) without intercept
-
-
-class Span(NamedTuple):
-    """Which steps are taken: `steps` of size h from t on, each with `stride` of the normals from `first` on.
-
-    Steps twice as large see the same noise.
-    """
-
-    t: float
-    h: float
-    first: int
-    steps: int
-    stride: int
-
-
-@jax.jit
-@partial(jax.vmap, in_axes=(None, None, None, None, PER_REPLICA, 0, 0, 0, None))
-def _advance(
-    problem: Problem, algorithm: Algorithm, variance: jax.Array, share: jax.Array, nodes: Nodes, theta_star: jax.Array,
-    key: jax.Array, start: State, span: Span,
-) -> State:  # fmt: skip
-    """Stochastic Heun steps of every replica; the noise is free of θ, so weak order two where h is smooth.
-
-    A penalty with a proximal step acts before and after, by halves (Strang). variance, share: s of a particle's group,
-    and p over the particles of the group, (particles, 1).
-    """
-    splits, h = problem.penalty.prox is not None, span.h
-
-    def drift(s: jax.Array, x: jax.Array, level: jax.Array) -> tuple[Array, Array, Array]:
-        """−(h + s(Γθ + Γ*θ*) + …), h but for a penalty with its own proximal step; τ(t) C_ℓ and dβ/dt."""
-        Q, c = (x.T @ (share * variance * y) for y in (x, theta_star))
-        at = place(problem, x.T @ (share * theta_star), level)
-        gamma, both, along, square, push = pull_of(problem, nodes, s, Q, c, at)
-        pull = variance * ((x - theta_star @ along.T) @ gamma.T + theta_star @ both.T)
-        if not splits:
-            pull = pull + jax.vmap(lambda v: fields.drift(problem, s, v))(x)
-        if push.means is not None:
-            pull = pull + theta_star @ push.means.T
-        return -pull, algorithm.temperature_at(s) * square, push.rise(level)
-
-    def penalised(s: jax.Array, x: jax.Array) -> jax.Array:
-        """The penalty alone over half a step; for |θ| its proximal step is its flow."""
-        return jax.vmap(lambda v: fields.prox(problem, s, h / 2, v))(x) if splits else x
-
-    def step(i: jax.Array, carry: State) -> State:
-        (x, level), s = carry, span.t + i * h
-
-        def add(j: jax.Array, total: jax.Array) -> jax.Array:
-            own = jax.random.fold_in(key, span.first + i * span.stride + j)
-            return total + jax.random.normal(own, x.shape) / jnp.sqrt(span.stride)
-
-        normal = jnp.sqrt(h * variance) * jax.lax.fori_loop(0, span.stride, add, jnp.zeros(x.shape))
-        x = penalised(s, x)
-        slope, square, rise = drift(s, x, level)
-        guess = x + h * slope + normal @ root(square)
-        slope_, square_, rise_ = drift(s + h, guess, level + h * rise)
-        x = x + h / 2 * (slope + slope_) + normal @ root((square + square_) / 2)
-        return penalised(s + h, x), level + h / 2 * (rise + rise_)
-
-    return jax.lax.fori_loop(0, span.steps, step, start)
-
-
-def march_particles(
-    problem: Problem, algorithm: Algorithm, nodes: Nodes, t: np.ndarray, knots: np.ndarray, particles: int, dt: float,
-    seed: int, bar: Progress,
-) -> list[MomentPath]:  # fmt: skip
-    """C_θ(t,t), C_θ(t,*) and β of every replica at the times reached before the norm passes BOUND.
-
-    Twice: with steps of at most dt, and with steps twice as large and the same noise. There are `particles` in all, as
-    many in each group of coordinates.
-    """
-    m, gram, table, replicas = problem.width, jnp.asarray(problem.gram()), problem.data.table(), len(nodes.z)
-    cuts, pairs = _stops(problem, t, dt / max(1.0, float(table.variance.max())), knots)
-    groups = len(table.share)
-    each = max(particles // groups, FEWEST)
-    coordinates = [np.repeat(part, each)[:, None] for part in (table.variance, table.share / each)]
-
-    def draw(key: jax.Array) -> jax.Array:
-        """(θ⁰, θ*) of all particles, with exact second moments in every group."""
-        own = [match(jnp.asarray(problem.spread_weights(one, each)), gram) for one in jax.random.split(key, groups)]
-        return jnp.concatenate([one.at[:, m:].multiply(by) for one, by in zip(own, table.factor, strict=True)])
-
-    weight_keys, path_keys = (jax.random.split(key, replicas) for key in jax.random.split(jax.random.key(seed)))
-    both = jnp.stack([draw(key) for key in weight_keys])
-    theta_star = both[..., m:]
-
-    def seen(theta: jax.Array, level: jax.Array) -> WeightMoments:
-        x, y = (part.reshape(replicas, groups, each, -1) for part in (theta, theta_star))
-        norm, overlap = (jnp.einsum("...na,...nb->...ab", x, other) / each for other in (x, y))
-        return WeightMoments(norm, overlap, level)
-
-    def path(stride: int) -> MomentPath:
-        state: State = both[..., :m], jnp.zeros((replicas, m if problem.bias else 0))
-        found, first = [seen(*state)] if t[0] == 0 else [], 0
-        for begin, end, pair in zip(cuts[:-1], cuts[1:], pairs, strict=True):
-            steps = 2 * pair // stride
-            h = (end - begin) / steps
-            for done in range(0, steps, AT_ONCE):
-                span = Span(begin + done * h, h, first + done * stride, min(AT_ONCE, steps - done), stride)
-                state = _advance(problem, algorithm, *coordinates, nodes, theta_star, path_keys, state, span)
-                state[0].block_until_ready()
-                bar.phase("")
-                bar.advance(span.steps * h / t[-1] / 1.5 / stride)
-            first += steps * stride
-            now = seen(*state)
-            if not bool(jnp.all(jnp.isfinite(now.norm)) & (jnp.max(now.norm) < BOUND)):
-                break
-            found += [now] if end in t else []
-        none = [part[None][:0] for part in seen(*state)]
-        return MomentPath(jax.tree.map(lambda *parts: jnp.stack(parts), *found) if found else WeightMoments(*none))
-
-    return [path(1), path(2)]
-
-
-def _stops(problem: Problem, t: np.ndarray, dt: float, knots: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Times at which to stop, and pairs of steps between them, of at most dt, or dt/s where the schedule is above 1.
-
-    A field of time is taken to be at 1 where it has its median size.
-    """
-    if t[-1] > MOST_HEUN * dt:
-        why = f"more than {MOST_HEUN} steps up to t = {t[-1]:g}; lower t_max, or raise dt"
-        raise reject("dt", f"{dt:.3g}", why)
-    cuts = np.unique(np.concatenate([[0.0], t, knots[knots < t[-1]]]))
-    fastest = np.ones(len(cuts))
-    for name, part in moving_of(problem):
-        usual = 1.0 if name == "schedule" else np.median(np.abs(factors(name, part, np.linspace(0.0, t[-1], 1025))))
-        fastest = np.maximum(fastest, np.abs(factors(name, part, cuts)) / max(usual, 1e-300))
-    need = np.diff(cuts) * np.maximum(fastest[1:], fastest[:-1]) / dt
-    if np.sum(need) > MOST_HEUN:
-        raise reject("schedule", f"factors up to {fastest.max():.3g}", f"that is {np.sum(need):.2g} steps; lower t_max")
-    return cuts, [max(1, math.ceil(n / 2 - 1e-9)) for n in need]
+def _bent(algorithm: Algorithm) -> bool:
+    """Whether what shortens gradients bends or jumps: where it does, points come past as they do past a jump."""
+    how = algorithm.how
+    return how.clip is not None or how.by_batch

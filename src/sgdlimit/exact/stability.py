@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 
 from ..algorithms import Algorithm
+from ..algorithms.step import PLAIN
 from ..errors import DivergenceWarning
 from ..problem import Constant, NoPenalty, Problem, Ridge, Square, Table, VectorField
 from ..problem.penalties import PenaltyLike
@@ -68,18 +69,22 @@ def largest_stable(
 ) -> float | None:
     """The largest stable τ where theory gives one: least squares on one class without schedules (τ(t)s(t)²).
 
-    On the limit law at the problem's δ (or the one given), or on the rows of the user's matrix.
+    On the limit law at the problem's δ (or the one given), or on the rows of the user's matrix. Noise does not change
+    it, and a fixed β is a learning rate of η/(1 − β); of other parts of a step it is not known.
     """
     ridge = ridge_of(problem.penalty)
+    how = PLAIN if algorithm is None else algorithm.how
+    if how.friction is not None or any(part is not None for part in (how.clip, how.rate, how.decay)):
+        return None
     moves = not isinstance(problem.schedule, Constant) or (algorithm is not None and algorithm.scheduled)
     if problem.data.classes or moves or ridge is None or not isinstance(problem.loss, Square):
         return None
     if matrix is None:
         delta = problem.sample_ratio if sample_ratio is None else sample_ratio
-        return stable_temperature(problem.data.table(), delta, ridge)
+        return stable_temperature(problem.data.table(), delta, ridge) / float(how.boost)
     left, singular, _ = np.linalg.svd(matrix, full_matrices=False)
     delta = matrix.shape[0] / matrix.shape[1]
-    return stable_temperature_of_rows(left * singular, singular**2 / delta, ridge, delta)
+    return stable_temperature_of_rows(left * singular, singular**2 / delta, ridge, delta) / float(how.boost)
 
 
 def divergence_words(tau: float | None, limit: float | None, when: str) -> str:

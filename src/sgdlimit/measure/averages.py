@@ -47,6 +47,10 @@ class Nodes(NamedTuple):
         """Those of the points that lie within a slice of them."""
         return self._replace(normals=self.normals[..., span, :], z=self.z[..., span], weights=self.weights[..., span])
 
+    def mean(self, values: Tree) -> Tree:
+        """Averages of a tree of arrays (N, …) over the points."""
+        return jax.tree.map(lambda v: jnp.einsum("n...,n->...", v, self.weights), values)
+
     def rounded(self) -> "Nodes":
         """The same with points in single precision."""
         normals, z, weights = (np.asarray(part, np.float32) for part in self[:3])
@@ -136,9 +140,13 @@ def average(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Plac
 
     fn returns a tree of arrays.
     """
+    return nodes.mean(jax.vmap(fn)(*samples(problem, nodes, Q, c, at), nodes.z))
+
+
+def samples(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> tuple[Array, Array]:
+    """w (N, m), with what moves its class, and w* (N, k) of every point."""
     w_star, mean, spread = _given_teacher(problem, nodes, Q, c, at)
-    values = jax.vmap(fn)(mean + nodes.normals[:, : Q.shape[0]] @ spread, w_star, nodes.z)
-    return jax.tree.map(lambda v: jnp.einsum("n...,n->...", v, nodes.weights), values)
+    return mean + nodes.normals[:, : Q.shape[0]] @ spread, w_star
 
 
 def _wrong_sign(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> jax.Array:
@@ -230,11 +238,29 @@ def pull_of(problem: Problem, nodes: Nodes, t: jax.Array | float, Q: jax.Array, 
     with w⊥.
     """
 
-    def products(r: jax.Array, w_star: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, Push]:
-        ell = fields.force(problem, t, r, w_star, z)
-        return jnp.outer(ell, r), jnp.outer(ell, w_star), jnp.outer(ell, ell), push(problem, z[None], ell[:, None])
+    def products(r: jax.Array, w_star: jax.Array, z: jax.Array) -> Products:
+        return _products(problem, fields.force(problem, t, r, w_star, z), r, w_star, z)
 
-    with_w, with_star, square, pushed = average(problem, nodes, Q, c, at, products)
+    return _pulled(nodes, Q, c, at, average(problem, nodes, Q, c, at, products))
+
+
+def pull_by(problem: Problem, nodes: Nodes, force: Array, Q: jax.Array, c: jax.Array, at: Place) -> Pull:
+    """The same where the forces of all points are known, (N, m)."""
+    values = jax.vmap(partial(_products, problem))(force, *samples(problem, nodes, Q, c, at), nodes.z)
+    return _pulled(nodes, Q, c, at, nodes.mean(values))
+
+
+Products = tuple[jax.Array, jax.Array, jax.Array, Push]  # ℓ rᵀ, ℓ w*ᵀ, ℓ ℓᵀ, and what moves the classes
+
+
+def _products(problem: Problem, ell: Array, r: Array, w_star: Array, z: Array) -> Products:
+    ell, r, w_star, z = map(jnp.asarray, (ell, r, w_star, z))
+    return jnp.outer(ell, r), jnp.outer(ell, w_star), jnp.outer(ell, ell), push(problem, z[None], ell[:, None])
+
+
+def _pulled(nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place, means: Products) -> Pull:
+    """The pull that averages of these products tell."""
+    with_w, with_star, square, pushed = means
     if at.overlap is not None and pushed.means is not None:  # E[ℓ wᵀ] = E[ℓ rᵀ] − E[ℓ (b_c + β)ᵀ]
         with_w = with_w - pushed.means @ at.overlap.T
     if at.intercept is not None and pushed.level is not None:

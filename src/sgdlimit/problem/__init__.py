@@ -2,7 +2,7 @@
 
 from .data import DataLaw, Iid, PowerLaw, Spectrum, Table
 from .fields import VectorField
-from .labels import ByClass, LabelRule, Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
+from .labels import ArgMax, ByClass, LabelRule, Labels, Linear, Logit, Noise, Sign, TwoLayerLabels
 from .laws import EntryLaw, Law, Normal, Point, Rademacher, SparseNormal, Uniform
 from .losses import (
     Absolute,
@@ -12,6 +12,7 @@ from .losses import (
     Logistic,
     Loss,
     LossLike,
+    MultiClass,
     Quantile,
     SmoothHinge,
     Square,
@@ -23,13 +24,15 @@ from .problem import Problem
 from .random_features import RandomFeatures
 from .rows import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
 from .schedules import Constant, CosineDecay, PowerDecay, Schedule
+from .starts import Towards
 from .trained import Trained
 
 __all__ = [
-    "L1", "Absolute", "ByClass", "Constant", "CosineDecay", "CustomEntries", "DataLaw", "EntryLaw", "Exponential",
-    "GaussianEntries", "Hinge", "Huber", "Iid", "LabelRule", "Labels", "Law", "Linear", "Logistic", "Logit", "Loss",
-    "LossLike", "Mixture", "NoPenalty", "Noise", "Normal", "Penalty", "PenaltyLike", "Point", "PowerDecay", "PowerLaw",
-    "Problem", "Quantile", "Quartic", "Rademacher", "RademacherEntries", "RandomFeatures", "Ridge", "Schedule", "Sign",
-    "SmoothHinge", "SmoothL1", "SparseEntries", "SparseNormal", "Spectrum", "Square", "Table", "Trained", "TwoLayer",
-    "TwoLayerLabels", "Uniform", "UniformEntries", "VectorField",
+    "L1", "Absolute", "ArgMax", "ByClass", "Constant", "CosineDecay", "CustomEntries", "DataLaw", "EntryLaw",
+    "Exponential", "GaussianEntries", "Hinge", "Huber", "Iid", "LabelRule", "Labels", "Law", "Linear", "Logistic",
+    "Logit", "Loss", "LossLike", "Mixture", "MultiClass", "NoPenalty", "Noise", "Normal", "Penalty", "PenaltyLike",
+    "Point", "PowerDecay", "PowerLaw", "Problem", "Quantile", "Quartic", "Rademacher", "RademacherEntries",
+    "RandomFeatures", "Ridge", "Schedule", "Sign", "SmoothHinge", "SmoothL1", "SparseEntries", "SparseNormal",
+    "Spectrum", "Square", "Table", "Towards", "Trained", "TwoLayer", "TwoLayerLabels", "Uniform", "UniformEntries",
+    "VectorField",
 ]  # fmt: skip

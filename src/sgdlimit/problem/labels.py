@@ -10,7 +10,7 @@ from .._tree import function, leaf, model, settle, static
 from .._types import Scalar
 from ..errors import flag, reject
 from .data import numbers
-from .laws import EntryLaw, PlusLogistic
+from .laws import EntryLaw, PlusLogistic, Uniform
 from .losses import POSITIVE, activation, check_network, network
 from .parameters import given, named
 
@@ -140,6 +140,27 @@ class TwoLayerLabels(LabelRule):
     def __call__(self, r_star: Any, z: Scalar) -> Scalar:
         """The teacher network's output plus z."""
         return network("TwoLayerLabels", self, jnp.asarray(r_star)) + z
+
+
+@model
+class ArgMax(LabelRule):
+    """y = a, the unit of the teacher whose r*_a is largest, as a number 0, 1, …: labels of `MultiClass`.
+
+    wrong: share of the labels that are the next class instead. z, which decides which ones, is uniform on [0, 1]: the
+    problem's `noise` is left out.
+    """
+
+    wrong: float = leaf(default=0.0, least=0, most=1, why="a fraction from 0 to 1")
+
+    def __call__(self, r_star: Any, z: Scalar) -> Scalar:
+        """The index of the largest of r*, or the next one where z < wrong."""
+        r_star = jnp.atleast_1d(r_star)
+        found = (jnp.argmax(r_star) + (z < self.wrong)) % len(r_star)
+        return found.astype(jnp.zeros(()).dtype)
+
+    def noise(self, law: EntryLaw) -> EntryLaw:
+        """Uniform on [0, 1]."""
+        return Uniform(0.0, 1.0)
 
 
 @model

@@ -1,17 +1,19 @@
 """Losses L(r, y): what is minimised. Derivatives come from autodiff (`fields`); the contract is `LossLike`."""
 
 import abc
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import erf, ndtr
 
 from .._tree import function, leaf, model, settle, static
 from .._types import Array, Scalar
-from ..errors import instance, reject
+from ..errors import instance, reject, whole
 from .parameters import given, named, number
 from .trained import Trained, now
 
@@ -239,3 +241,50 @@ class TwoLayer(LossLike):
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """The inner loss at the network's output."""
         return self.loss(self.predict(r), y)
+
+
+def mistaken(prediction: Scalar, y: Scalar) -> Array:
+    """1 where the predicted class is not the label, 0 elsewhere."""
+    return jnp.where(prediction == y, 0.0, 1.0)
+
+
+MOST_CLASSES = 64
+CLASSES = f"a whole number of classes from 2 to {MOST_CLASSES}"
+
+
+@model
+class MultiClass(LossLike):
+    """Softmax cross-entropy of a student with one unit for each class: log Σ_a exp(r_a + bias_a) − r_y − bias_y.
+
+    Labels are the class 0, 1, …, classes − 1 as a number, such as those of `ArgMax`; the width of the problem is the
+    number of classes. The error is the share of mistakes of the largest score. `output_bias` is one number for each
+    class; it is trained where it is a `Trained`.
+    """
+
+    classes: int = static(functools.partial(whole, least=2, most=MOST_CLASSES, why=CLASSES))
+    output_bias: Any = None
+    error = staticmethod(mistaken)
+    smooth = True
+
+    def __post_init__(self) -> None:
+        if self.output_bias is None:
+            return
+        if not isinstance(self.output_bias, Trained):
+            given = number("MultiClass.output_bias", self.output_bias)
+            settle(self, output_bias=tuple(given.tolist()) if isinstance(given, np.ndarray) else given)
+        if np.shape(now(self.output_bias)) != (self.classes,):
+            why = f"give one number for each of {self.classes} classes"
+            raise reject("MultiClass.output_bias", f"{np.size(now(self.output_bias))} numbers", why)
+
+    def _scores(self, r: Scalar) -> Array:
+        bias = now(self.output_bias)
+        return jnp.asarray(r) if bias is None else jnp.asarray(r) + jnp.asarray(bias)
+
+    def predict(self, r: Scalar) -> Array:
+        """The class of the largest score, as a number."""
+        return jnp.argmax(self._scores(r)).astype(jnp.zeros(()).dtype)
+
+    def __call__(self, r: Scalar, y: Scalar) -> Scalar:
+        """log Σ_a exp(score_a) − score of the class y."""
+        scores = self._scores(r)
+        return jax.nn.logsumexp(scores) - jnp.sum(scores * (jnp.arange(self.classes) == y))

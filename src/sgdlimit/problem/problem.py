@@ -18,14 +18,16 @@ from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
 from .data import DataLaw, Iid, Table
 from .fields import VectorField
-from .labels import LabelRule, Linear
-from .laws import BLOCK, LIGHT, Categorical, EntryLaw, Law, Point, SparseNormal, tail_index
-from .losses import LossLike, identity
+from .labels import ArgMax, LabelRule, Linear
+from .laws import BLOCK, LIGHT, Categorical, EntryLaw, Law, Normal, Point, SparseNormal, tail_index
+from .losses import LossLike, MultiClass, identity
 from .mixture import DIRECTION, settle_classes
 from .parameters import bound
 from .penalties import NoPenalty, PenaltyLike
 from .rows import check_sampler
 from .schedules import Constant, ScheduleLike
+from .starts import Towards
+from .tasks import Correlated
 from .trained import check_trained
 
 MOST_UNITS = 64  # of student or teacher: every sample has matrices of this size, and d → ∞ comes before wide networks
@@ -35,7 +37,7 @@ CONTRACTS: dict[str, tuple[Any, str]] = {
     "labels": (LabelRule, "a built-in or sl.Labels(fn) with fn(r_star, z) -> y"),
     "penalty": ((PenaltyLike, VectorField), "a built-in or sl.Penalty(fn), fn(theta) -> scalar"),
     "noise": (EntryLaw, SAMPLER),
-    "init": (EntryLaw, SAMPLER),
+    "init": ((EntryLaw, Towards), f"{SAMPLER}, or sl.Towards(overlap, scale)"),
     "teacher": ((EntryLaw, type(None)), SAMPLER),
     "data": (DataLaw, "a law of rows such as sl.Spectrum([3.0, 0.5], [0.2, 0.8]) or sl.Mixture([1.0, -1.0])"),
 }
@@ -52,6 +54,7 @@ class Problem:
     penalty: H(θ), or a VectorField h_t(θ).
     sample_ratio: δ = n/d; math.inf for infinite data (one-pass SGD).
     teacher, noise, init: laws of a coordinate of θ*, of z, of a coordinate of θ⁰; teacher=None: labels from z alone.
+        `Towards` is a start that knows the teacher.
     width, teacher_width: m and k; k = m unless said otherwise.
     schedule: s(t), a factor on ℓ and h.
     data: law of the rows x; iid entries unless said otherwise.
@@ -65,7 +68,7 @@ class Problem:
     sample_ratio: float
     teacher: EntryLaw | None = None
     noise: EntryLaw = field(default_factory=Point)
-    init: EntryLaw = field(default_factory=Point)
+    init: EntryLaw | Towards = field(default_factory=Point)
     width: int = static(default=1)
     teacher_width: int | None = static(default=None)
     schedule: ScheduleLike = field(default_factory=Constant)
@@ -87,6 +90,8 @@ class Problem:
         if self.teacher is None and self.labels.planted:
             why = f"labels={type(self.labels).__name__}() read a teacher; give one (sl.Normal(1.0)) or use sl.Noise()"
             raise reject("teacher", None, why)
+        if isinstance(self.init, Towards) and not any(map(traced, jax.tree.leaves((self.init, self.star, self.data)))):
+            settle(self, init=self.init.bound(self))
         self._check_shapes()
 
     @property
@@ -129,18 +134,20 @@ class Problem:
     def sample_weights(self, key: Key, dim: int) -> tuple[jax.Array, jax.Array]:
         """θ⁰ (d, m) and θ* (d, k)."""
         start, teacher = jax.random.split(key)
-        return self.init.sample(start, (dim, self.width)), self.star.sample(teacher, (dim, self.k))
+        theta_star = self.star.sample(teacher, (dim, self.k))
+        if isinstance(self.init, Towards):
+            return self.init.beside(theta_star, jax.random.normal(start, (dim, self.width))), theta_star
+        return self.init.sample(start, (dim, self.width)), theta_star
 
     def spread_weights(self, key: Key, count: int) -> np.ndarray:
         """Rows of (θ⁰, θ*), (count, m+k), on the host: every entry's draws spread evenly over its law.
 
         A march of few samples cannot mend a share that differs from it, such as no non-zero entry of a sparse teacher.
         """
-        _check_spread("init", self.init, count)
+        if not isinstance(self.init, Towards):
+            _check_spread("init", self.init, count)
         _check_spread("teacher", self.star, count)
-        start, teacher = jax.random.split(key)
-        parts = _spread(self.init, start, count, self.width), _spread(self.star, teacher, count, self.k)
-        return np.concatenate(parts, axis=1)
+        return np.concatenate(_both(self, key, count), axis=1)
 
     def sample_noise(self, key: Key, count: int) -> jax.Array:
         """Draws of z, (count,)."""
@@ -148,8 +155,11 @@ class Problem:
 
     def gram(self) -> np.ndarray:
         """G: second moments of one row of (θ⁰, θ*), shape (m+k, m+k)."""
-        mean, start = self.init.moments(self.width)
         teacher_mean, teacher = self.star.moments(self.k)
+        if isinstance(self.init, Towards):
+            start, cross = self.init.moments(teacher)
+            return np.block([[start, cross], [cross.T, teacher]])
+        mean, start = self.init.moments(self.width)
         cross = np.outer(mean, teacher_mean) * (not self.data.rotated)  # along random directions means do not align
         return np.block([[start, cross], [cross.T, teacher]])
 
@@ -163,6 +173,21 @@ class Problem:
         table = self.data.table() if table is None else table
         return table.seen(self.gram(), self.width)
 
+    def _check_classes(self) -> None:
+        """Refuse classes that are not as many as units, and noise beside that of `ArgMax`."""
+        classes = self.loss.classes if isinstance(self.loss, MultiClass) else None
+        if classes is not None and self.width != classes:
+            why = f"a problem of {classes} classes has a unit for each; set width={classes}"
+            raise reject("width", self.width, why)
+        if not isinstance(self.labels, ArgMax):
+            return
+        if self.noise != Point(0.0):
+            why = "z decides which labels of sl.ArgMax(wrong=...) are wrong; leave it out, or use sl.Labels(fn)"
+            raise reject("noise", type(self.noise).__name__, why)
+        if classes is not None and self.k != classes:
+            why = f"sl.ArgMax() tells as many classes as there are units; set teacher_width={classes}"
+            raise reject("teacher_width", self.k, why)
+
     def _check_shapes(self) -> None:
         """Trace every function once, abstractly: wrong shapes and non-jax code surface here, before any work."""
         m, k = self.width, self.k
@@ -173,6 +198,7 @@ class Problem:
                 check_sampler(f"{name}=Law", law.sample, (16,) if name == "noise" else (16, size))
                 law.check(f"{name}=Law")
         check_trained(self)
+        self._check_classes()
         if _met(self):
             return
         r, *others = sample = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m,), (k,), ())]
@@ -228,10 +254,21 @@ def _spread(law: EntryLaw, key: Key, count: int, size: int) -> np.ndarray:
     """(count, size) entries of a law: quantiles of a stratified sample in random order, or plain draws without them."""
     if isinstance(law, Point) or (isinstance(law, Law) and size > 1):  # units of a row may depend on each other
         return np.asarray(law.sample(key, (count, size)), dtype=np.float64)
+    if isinstance(law, Correlated):
+        return law.mixed(_spread(Normal(), key, count, size))
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     cells = np.argsort(rng.random((size, count)), axis=1)
     u = np.clip((cells + rng.random((size, count))) / count, 1e-15, 1 - 1e-15)
     return np.stack([law.spread_out(np.stack([row, row], axis=1), key) for row in u], axis=1)
+
+
+def _both(problem: Problem, key: Key, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """θ⁰ (count, m) and θ* (count, k), spread evenly over their laws."""
+    start, teacher = jax.random.split(key)
+    theta_star = _spread(problem.star, teacher, count, problem.k)
+    if isinstance(problem.init, Towards):
+        return problem.init.beside(theta_star, _spread(Normal(), start, count, problem.width)), theta_star
+    return _spread(problem.init, start, count, problem.width), theta_star
 
 
 def check_schedule(argument: str, schedule: Any) -> None:
@@ -317,7 +354,7 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
         parts.append((w, drawn))
         if problem.width == problem.k and problem.data.classes is None:
             parts.append((np.concatenate([w[:, problem.width :]] * 2, axis=1), drawn))
-    theta = _spread(problem.init, jax.random.key(0), 256, problem.width)
+    theta, _ = _both(problem, jax.random.key(0), 256)
     rows, noise = (np.concatenate(part) for part in zip(*parts, strict=True))
     asked = problem, *(np.asarray(part, dtype=np.float32) for part in (rows, noise, theta))
     all_found = jax.tree.map(np.asarray, _at_start(*asked))
@@ -330,6 +367,11 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
             what = "" if argument == name else f" ({name})"
             raise reject(argument, bad[0], f"it must be finite at the start{what}; change {argument}, labels or init")
     y = found["labels"]
+    if isinstance(problem.loss, MultiClass):
+        strange = (y < 0) | (y >= problem.loss.classes) | (y != np.round(y))
+        if np.any(strange):
+            why = f"labels of sl.MultiClass are 0, 1, … {problem.loss.classes - 1}; use sl.ArgMax(), or sl.Labels(fn)"
+            raise reject("labels", y[strange][0], why)
     if problem.labels.binary and not np.all(np.abs(y) == 1):
         why = "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
         raise reject("labels", y[np.abs(y) != 1][0], why)

@@ -101,6 +101,13 @@ def at(problem: "Problem", values: Mapping[str, Any]) -> "Problem":
     return jax.tree.unflatten(structure, [values[next(left)] if _is(part) else part for part in leaves])
 
 
+def restarted(problem: "Problem", values: Mapping[str, Any]) -> "Problem":
+    """The problem whose trained parameters of these names start from these values."""
+    found = trained_of(problem)
+    again = {name: Trained(values[name], part.rate) if name in values else part for name, part in found.items()}
+    return at(problem, again)
+
+
 def starts(problem: "Problem") -> dict[str, Array]:
     """Values at t = 0 by name."""
     return {name: jnp.asarray(part.start) for name, part in trained_of(problem).items()}

@@ -1,6 +1,6 @@
 """The user's own averages ψ(r, r*, z) and ψ(θ, θ*), in canonical shapes and checked before any work."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from ..errors import reject
 from ..problem import Problem, fields
+from ..problem.trained import trained_of
 from .variables import reserved
 
 SOFT = "soft_error"
@@ -35,21 +36,24 @@ class Own:
 
 def on_samples(problem: Problem, metrics: object) -> Named:
     """The user's averages over samples, by name: functions of (r, r_star, z) that return a real scalar."""
-    return _checked("metrics", metrics, ((problem.width,), (problem.k,), ()), "(r, r_star, z)")
+    return _checked("metrics", metrics, ((problem.width,), (problem.k,), ()), "(r, r_star, z)", INTERNAL)
 
 
 def on_weights(problem: Problem, metrics: object) -> Named:
     """The user's averages over weights, by name: functions of (theta, theta_star) that return a real scalar."""
-    return _checked("weight_metrics", metrics, ((problem.width,), (problem.k,)), "(theta, theta_star)")
+    taken = (*INTERNAL, *trained_of(problem))
+    return _checked("weight_metrics", metrics, ((problem.width,), (problem.k,)), "(theta, theta_star)", taken)
 
 
-def _checked(argument: str, metrics: object, shapes: tuple[tuple[int, ...], ...], takes: str) -> Named:
+def _checked(
+    argument: str, metrics: object, shapes: tuple[tuple[int, ...], ...], takes: str, taken: Collection[str]
+) -> Named:
     if metrics is None:
         return ()
     if not isinstance(metrics, Mapping):
         raise reject(argument, repr(metrics), "it must be a mapping from names to functions")
     for name, fn in metrics.items():
-        if not isinstance(name, str) or not name.isidentifier() or reserved(name) or name in INTERNAL:
+        if not isinstance(name, str) or not name.isidentifier() or reserved(name) or name in taken:
             raise reject(argument, repr(name), "a name must be an identifier that is not in use, such as 'margin'")
         here = f"{argument}[{name!r}]"
         if not callable(fn):

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._version import __version__
 from ..algorithms import Algorithm
 from ..describe import algorithm_from_words, problem_from_words, to_words
 from ..errors import InputError, MissingError, reject
-from ..problem import Problem
+from ..problem import EntryLaw, Problem, Towards
 from .quality import ERROR, Quality, Status, percent, scale, share
 from .variables import OF, SYSTEMATIC, Variable, meaning, neighbours, split, total_error
 
@@ -239,6 +240,22 @@ class Solution(Result):
         """The replicas of a Monte Carlo variable."""
         found = self.variables.get(f"{name}_replicas")
         return None if found is None else found.values
+
+    def end(self, teacher_overlap: ArrayLike | None = None, teacher: EntryLaw | None = None) -> Towards:
+        """The start of a new problem where this one ended, `init=solution.end()`: training goes on with fresh data.
+
+        θ⁰ has the second moments that θ has at the last time, and its overlap with the teacher, which the new problem
+        keeps. In the limit of a quadratic penalty no more is needed; otherwise θ⁰ is Gaussian beside the teacher, and θ
+        need not be. The numbers are taken as they are: their errors are not carried on. A velocity, a rate or trained
+        parameters start anew.
+
+        teacher_overlap: correlation of a new teacher with the old one, a number from −1 to 1 (unit by unit), or a
+            matrix (old units, new units): θ⁰ then has the overlap with it that follows.
+        teacher: law of the new teacher, where it is not that of the old one.
+        """
+        from .ends import end_of
+
+        return end_of(self, teacher_overlap, teacher)
 
     def title(self) -> str:
         """A line with the method that predicted the curves."""

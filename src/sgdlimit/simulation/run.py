@@ -1,7 +1,9 @@
 """`simulate` and `simulate_on_data`: validate, plan, and say how each trial comes about."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 
 import jax
@@ -44,6 +46,20 @@ MOST_STEPS = 1e7
 """Steps of a flow that are taken unasked."""
 ROWS_TEST = 2048
 """Fresh samples for test averages when each is a row of d entries."""
+
+
+Handed = Callable[[int], tuple[jax.Array, jax.Array]]
+_HANDED: ContextVar[Handed | None] = ContextVar("handed", default=None)
+
+
+@contextmanager
+def handing(weights: Handed | None) -> Iterator[None]:
+    """Return a context in which every trial of `simulate` starts from these θ and θ*, by its number, and draws none."""
+    token = _HANDED.set(weights)
+    try:
+        yield
+    finally:
+        _HANDED.reset(token)
 
 
 def simulate(
@@ -106,11 +122,12 @@ def simulate(
     check_start(problem)
     pull = curvature(problem, float(wanted[-1]), *start_samples(problem))
     plan, step = _plan(algorithm, problem, dim, samples, dt, wanted, snapshots, pull)
-    root = jax.random.key(seed_number(seed))
+    root, handed = jax.random.key(seed_number(seed)), _HANDED.get()
 
     def prepare(index: int) -> tuple[Trial, Weights, jax.Array]:
         key = jax.random.fold_in(root, index)
-        trial, weights = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), layout)
+        own = None if handed is None else handed(index)
+        trial, weights = build(problem, law, dim, samples, fresh, jax.random.fold_in(key, 0), layout, own)
         return replace(trial, on_samples=measured[0], on_weights=measured[1]), weights, key
 
     owner = {"entries": law, "test_samples": fresh, "metrics": measured, "test_data": test_data}
@@ -186,7 +203,8 @@ def simulate_on_data(
         return Trial(data, jnp.zeros((dim, 0)), test, None, *measured), start_weights(problem, jnp.zeros((dim, 1))), key
 
     owner = {"data": (rows, labels, fresh, fresh_labels), "metrics": measured}
-    options = {"dt": step} | ({"averages": dict(iterates)} if iterates else {})
+    options: dict[str, object] = {"dt": step}
+    options |= {"averages": dict(iterates)} if iterates else {}
     name = "simulation on data"
     job = Ensemble(name, problem, algorithm, plan, prepare, n, dim, seed, seen, owner, options, dict(iterates))
     return execute(job, trials, dtype=dtype, workers=workers, progress=progress, checkpoint=checkpoint)
@@ -212,7 +230,12 @@ def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: 
     if dt is not None:
         return dt
     how = algorithm.how
-    pulls = ((pull.data, 1.0), (pull.penalty, 2.0), (how.friction or 0.0, 2.0), (decay_of(how) or 0.0, 2.0))
+    pulls = (
+        (pull.data, 1.0),
+        (pull.penalty, 2.0),
+        (float(how.friction or 0.0), 2.0),
+        (float(decay_of(how) or 0.0), 2.0),
+    )
     step = min([FLOW_STEP, *(share * algorithm.accurate / part for part, share in pulls if part > 0)])
     for name, part in [*moving_of(problem), ("batch_share", algorithm.batch_share)]:
         step = resolving_step(name, part, t_max, step)

@@ -42,14 +42,15 @@ class Trial:
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
 def build(
-    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, layout: Layout
+    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, layout: Layout, handed: Any = None
 ) -> tuple[Trial, Weights]:
     """A trial with its own data, and the weights at t = 0.
 
-    `samples` is n, 0 for infinite data; `fresh` counts the test samples; `layout` is `problem.data.at(dim)`.
+    `samples` is n, 0 for infinite data; `fresh` counts the test samples; `layout` is `problem.data.at(dim)`. `handed`:
+    θ⁰ and θ* of a trial that goes on from another; None: drawn.
     """
     data_key, weight_key, noise_key, test_key, test_noise_key = jax.random.split(key, 5)
-    theta, theta_star = problem.sample_weights(weight_key, dim)
+    theta, theta_star = problem.sample_weights(weight_key, dim) if handed is None else handed
     rows, tests = layout.draw(weight_key, entries, theta_star, lambda key, count: problem.sample_weights(key, count)[1])
     by_group = None if layout.by_group is None else jnp.asarray(layout.by_group, theta.dtype)
     if samples:
