@@ -31,7 +31,7 @@ AVERAGES = {"ema": sl.EMA(0.5), "mean": sl.RunningMean(start=T_MAX / 2)}
 def main(output: Any) -> dict[str, sl.Report]:
     times = np.linspace(0.0, T_MAX, 41)
     size: dict[str, Any] = {"dim": DIM, "trials": TRIALS, "times": times[::4]}
-    theory = sl.solve(PROBLEM, ALGORITHM, times=times, averages=AVERAGES, dt=0.1, samples=65536)
+    theory = sl.solve(PROBLEM, ALGORITHM, times=times, averages=AVERAGES, dt=0.05, samples=131072)
     runs = sl.simulate(PROBLEM, ALGORITHM, averages=AVERAGES, **size)
     slower = sl.least_squares(DECAYING, ALGORITHM, times=times), sl.simulate(DECAYING, ALGORITHM, **size)
     flow = sl.least_squares(PROBLEM, sl.GradientFlow(), times=times)
