@@ -195,12 +195,19 @@ def network(where: str, own: Any, r: Array) -> Array:
     """Σ_a readout_a·activation(r_a + bias_a) + output_bias, of a student or a teacher with these fields."""
     bias, level = now(own.bias), now(own.output_bias)
     if bias is not None:
+        bias = jnp.asarray(bias)
         if jnp.ndim(bias) and jnp.shape(bias) != jnp.shape(r):
             given, why = f"{jnp.size(bias)} numbers", f"give one number, or one for each of the {jnp.size(r)} units"
             raise reject(f"{where}.bias", given, why)
-        r = r + jnp.asarray(bias)
+        r = r + bias
     out = read_out(f"{where}.readout", now(own.readout), own.activation(r))
     return out if level is None else out + jnp.asarray(level)
+
+
+def listed(argument: str, value: Any) -> Any:
+    """A float, or a tuple of floats, which compare as wholes; what jax is tracing as it is."""
+    found = number(argument, value)
+    return tuple(found.tolist()) if isinstance(found, np.ndarray) and found.ndim == 1 else found
 
 
 def check_network(where: str, own: Any) -> None:
@@ -208,11 +215,10 @@ def check_network(where: str, own: Any) -> None:
     for name in ("readout", "bias", "output_bias"):
         value = getattr(own, name)
         if value is not None and not isinstance(value, Trained):
-            settle(own, **{name: number(f"{where}.{name}", value)})
-        if name == "output_bias" and value is not None and jnp.ndim(now(value)):
-            raise reject(
-                f"{where}.{name}", f"{jnp.size(now(value))} numbers", "a network has one output: give a number"
-            )
+            settle(own, **{name: listed(f"{where}.{name}", value)})
+        if name == "output_bias" and value is not None and np.ndim(now(value)):
+            given, why = f"{np.size(now(value))} numbers", "a network has one output: give a number"
+            raise reject(f"{where}.{name}", given, why)
 
 
 @model
@@ -270,8 +276,7 @@ class MultiClass(LossLike):
         if self.output_bias is None:
             return
         if not isinstance(self.output_bias, Trained):
-            given = number("MultiClass.output_bias", self.output_bias)
-            settle(self, output_bias=tuple(given.tolist()) if isinstance(given, np.ndarray) else given)
+            settle(self, output_bias=listed("MultiClass.output_bias", self.output_bias))
         if np.shape(now(self.output_bias)) != (self.classes,):
             why = f"give one number for each of {self.classes} classes"
             raise reject("MultiClass.output_bias", f"{np.size(now(self.output_bias))} numbers", why)

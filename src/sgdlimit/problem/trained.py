@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._tree import leaf, model
 from .._types import Array, Scalar
@@ -35,6 +36,14 @@ class Trained:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "start", number("Trained.start", self.start))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trained):
+            return False
+        return self is other or (self.rate == other.rate and np.array_equal(self.start, other.start))
+
+    def __hash__(self) -> int:
+        return hash((self.rate, np.shape(self.start)))
 
 
 def now(value: Any) -> Any:
