@@ -193,7 +193,8 @@ def test_distance_over_gradients_keeps_the_farthest():
         grown = A @ S + np.outer(b, c)
         return grown + grown.T + np.diag([0, tau * rho**2 * R]), A @ c + b, 0.0, R / tau
 
-    state, h, norms = (np.zeros((2, 2)), np.zeros(2), 0.09, 0.05), 1e-3, [0.0]
+    state: list = [np.zeros((2, 2)), np.zeros(2), 0.09, 0.05]
+    h, norms = 1e-3, [0.0]
     for number in range(6000):
         half = velocity(*(x + h / 2 * v for x, v in zip(state, velocity(*state), strict=True)))
         state = [x + h * v for x, v in zip(state, half, strict=True)]
