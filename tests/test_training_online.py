@@ -526,6 +526,15 @@ def test_what_means_nothing_is_refused(words, algorithm, why):
         online(squares(), algorithm, **words)
 
 
+def test_a_rate_that_is_lost_on_the_way_is_told():
+    """Finite at the start and not later: the curve ends there, and says so."""
+    rate = sl.Rate(lambda time, norm: jnp.where(time > 1.0, jnp.nan, 1.0) + 0.0 * norm)
+    with pytest.warns(sl.DivergenceWarning, match="rate is not finite"):
+        found = online(squares(), sl.SGD(0.4, step=sl.Step(rate=rate)))
+    assert found.status == "diverged"
+    assert 0.5 < found.time[-1] <= 1.0
+
+
 def test_a_field_without_a_loss_has_no_rate_that_reads_it():
     problem = squares(loss=sl.VectorField(lambda r, r_star, z: r - r_star - z))
     with pytest.raises(InputError, match="Polyak"):
