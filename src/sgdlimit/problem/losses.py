@@ -12,7 +12,7 @@ from jax.scipy.special import erf, ndtr
 from .._tree import function, leaf, model, settle, static
 from .._types import Array, Scalar
 from ..errors import instance, reject
-from .parameters import given, named, number
+from .parameters import comparable, given, named
 from .trained import Trained, now
 
 
@@ -206,7 +206,7 @@ def check_network(where: str, own: Any) -> None:
     for name in ("readout", "bias", "output_bias"):
         value = getattr(own, name)
         if value is not None and not isinstance(value, Trained):
-            settle(own, **{name: number(f"{where}.{name}", value)})
+            settle(own, **{name: comparable(f"{where}.{name}", value)})
         if name == "output_bias" and value is not None and jnp.ndim(now(value)):
             raise reject(
                 f"{where}.{name}", f"{jnp.size(now(value))} numbers", "a network has one output: give a number"
