@@ -13,8 +13,13 @@ from jax.scipy.special import erf, ndtr
 
 from .._tree import function, leaf, model, settle, static
 from .._types import Array, Scalar
+<<<<<<< HEAD
 from ..errors import instance, reject, whole
 from .parameters import given, named, number
+=======
+from ..errors import instance, reject
+from .parameters import comparable, given, named
+>>>>>>> h-sim
 from .trained import Trained, now
 
 
@@ -215,10 +220,18 @@ def check_network(where: str, own: Any) -> None:
     for name in ("readout", "bias", "output_bias"):
         value = getattr(own, name)
         if value is not None and not isinstance(value, Trained):
+<<<<<<< HEAD
             settle(own, **{name: listed(f"{where}.{name}", value)})
         if name == "output_bias" and value is not None and np.ndim(now(value)):
             given, why = f"{np.size(now(value))} numbers", "a network has one output: give a number"
             raise reject(f"{where}.{name}", given, why)
+=======
+            settle(own, **{name: comparable(f"{where}.{name}", value)})
+        if name == "output_bias" and value is not None and jnp.ndim(now(value)):
+            raise reject(
+                f"{where}.{name}", f"{jnp.size(now(value))} numbers", "a network has one output: give a number"
+            )
+>>>>>>> h-sim
 
 
 @model

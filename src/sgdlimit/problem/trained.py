@@ -17,7 +17,7 @@ from .._tree import leaf, model
 from .._types import Array, Scalar
 from ..errors import reject
 from . import fields
-from .parameters import Parameters, number
+from .parameters import Parameters, comparable
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -35,7 +35,7 @@ class Trained:
     rate: float = leaf(default=1.0, least=0, why="it must be a number ≥ 0; 0 keeps the parameter where it starts")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start", number("Trained.start", self.start))
+        object.__setattr__(self, "start", comparable("Trained.start", self.start))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Trained):
