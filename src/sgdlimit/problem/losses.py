@@ -13,13 +13,8 @@ from jax.scipy.special import erf, ndtr
 
 from .._tree import function, leaf, model, settle, static
 from .._types import Array, Scalar
-<<<<<<< HEAD
 from ..errors import instance, reject, whole
-from .parameters import given, named, number
-=======
-from ..errors import instance, reject
 from .parameters import comparable, given, named
->>>>>>> h-sim
 from .trained import Trained, now
 
 
@@ -209,29 +204,15 @@ def network(where: str, own: Any, r: Array) -> Array:
     return out if level is None else out + jnp.asarray(level)
 
 
-def listed(argument: str, value: Any) -> Any:
-    """A float, or a tuple of floats, which compare as wholes; what jax is tracing as it is."""
-    found = number(argument, value)
-    return tuple(found.tolist()) if isinstance(found, np.ndarray) and found.ndim == 1 else found
-
-
 def check_network(where: str, own: Any) -> None:
     """Store readout, bias and output bias as numbers, or refuse them."""
     for name in ("readout", "bias", "output_bias"):
         value = getattr(own, name)
         if value is not None and not isinstance(value, Trained):
-<<<<<<< HEAD
-            settle(own, **{name: listed(f"{where}.{name}", value)})
+            settle(own, **{name: comparable(f"{where}.{name}", value)})
         if name == "output_bias" and value is not None and np.ndim(now(value)):
             given, why = f"{np.size(now(value))} numbers", "a network has one output: give a number"
             raise reject(f"{where}.{name}", given, why)
-=======
-            settle(own, **{name: comparable(f"{where}.{name}", value)})
-        if name == "output_bias" and value is not None and jnp.ndim(now(value)):
-            raise reject(
-                f"{where}.{name}", f"{jnp.size(now(value))} numbers", "a network has one output: give a number"
-            )
->>>>>>> h-sim
 
 
 @model
@@ -289,7 +270,7 @@ class MultiClass(LossLike):
         if self.output_bias is None:
             return
         if not isinstance(self.output_bias, Trained):
-            settle(self, output_bias=listed("MultiClass.output_bias", self.output_bias))
+            settle(self, output_bias=comparable("MultiClass.output_bias", self.output_bias))
         if np.shape(now(self.output_bias)) != (self.classes,):
             why = f"give one number for each of {self.classes} classes"
             raise reject("MultiClass.output_bias", f"{np.size(now(self.output_bias))} numbers", why)
