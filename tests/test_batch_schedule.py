@@ -244,4 +244,4 @@ def test_toml(tmp_path):
     file.write_text(head + "batch_share = 0.5\n")
     with pytest.raises(sl.InputError, match=r"SGD\.batch_share"):
         read(file)
-    assert "SGD(temperature, batch_size=1, batch_share=Constant())" in list_models(None)
+    assert "SGD(temperature, batch_size=1, batch_share=Constant(), step=None)" in list_models(None)

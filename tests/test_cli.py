@@ -46,7 +46,7 @@ def test_models_lists_everything_once_and_one_in_full():
     for name in ("Square", "Logit", "SmoothL1", "SparseNormal", "PowerDecay", "PersistentSGD"):
         assert name in listing
     assert "correlation_time" in run("models", "PersistentSGD").stdout
-    unknown = run("models", "Adam")
+    unknown = run("models", "Adagrad")
     assert unknown.exit_code == 2
     assert "Adam" in unknown.stderr
 

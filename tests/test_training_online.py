@@ -6,7 +6,6 @@ time, R = Σ p_q s_q E(θ − θ*)² + σ². NumPy and scipy integrate what foll
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -194,8 +193,8 @@ def test_distance_over_gradients_keeps_the_farthest():
         grown = A @ S + np.outer(b, c)
         return grown + grown.T + np.diag([0, tau * rho**2 * R]), A @ c + b, 0.0, R / tau
 
-    state: Any
-    state, h, norms = (np.zeros((2, 2)), np.zeros(2), 0.09, 0.05), 1e-3, [0.0]
+    state: list = [np.zeros((2, 2)), np.zeros(2), 0.09, 0.05]
+    h, norms = 1e-3, [0.0]
     for number in range(6000):
         half = velocity(*(x + h / 2 * v for x, v in zip(state, velocity(*state), strict=True)))
         state = [x + h * v for x, v in zip(state, half, strict=True)]
@@ -525,6 +524,15 @@ def test_results_of_averages_are_kept(tmp_path):
 def test_what_means_nothing_is_refused(words, algorithm, why):
     with pytest.raises(InputError, match=why):
         online(squares(), algorithm, **words)
+
+
+def test_a_rate_that_is_lost_on_the_way_is_told():
+    """Finite at the start and not later: the curve ends there, and says so."""
+    rate = sl.Rate(lambda time, norm: jnp.where(time > 1.0, jnp.nan, 1.0) + 0.0 * norm)
+    with pytest.warns(sl.DivergenceWarning, match="rate is not finite"):
+        found = online(squares(), sl.SGD(0.4, step=sl.Step(rate=rate)))
+    assert found.status == "diverged"
+    assert 0.5 < found.time[-1] <= 1.0
 
 
 def test_a_field_without_a_loss_has_no_rate_that_reads_it():

@@ -420,6 +420,8 @@ def test_curves_of_trained_parameters():
     assert runs.variables["b"].dims == ("trial", "time", "b_0")
     assert np.all(runs["a"][:, 0] == np.float32(0.5))
     assert {"a", "b", "norm"} <= set(sl.compare(runs, runs).variables)
+    assert network() == network()
+    assert hash(sl.Trained([1.0, 2.0])) == hash(sl.Trained((1.0, 2.0)))
     wide = sl.simulate(network(sample_ratio=2.0), sl.SGD(0.3), dim=30, trials=2, t_max=1.0, progress=False)
     assert wide.variables["readout"].dims == ("trial", "time", "student")
     assert wide.variables["output_bias"].dims == ("trial", "time")

@@ -208,7 +208,7 @@ def settle_step(algorithm: Any) -> None:
         rule = type(how.rate).__name__
         why = f"{name} has no batch of a few samples, whose gradient {rule} reads; take sl.SGD, or sl.Rate(fn)"
         raise reject(f"{name}.step", rule, why)
-    if algorithm.noise_temperature == 0.0 and not batches and how.noisy:
+    if not (batches or isinstance(algorithm, Weighted)) and how.noisy:
         raise reject(f"{name}.step", "noise", f"{name} is a differential equation; take sl.SGF(0.0, step=...)")
     if how.momentum is not None and how.momentum.beta is not None and not batches:
         why = f"a fixed β is one of steps, and {name} has none of its own; give friction="

@@ -128,6 +128,9 @@ def refuse_step(problem: Problem, algorithm: Algorithm, linear: bool, slopes: bo
     if how.rate is not None and how.rate.by_coordinate and not linear:
         why = f"rates of coordinates with a penalty that is not a ridge are not derived; take sl.Ridge, or {ALIKE}"
         raise reject("Step.rate", type(how.rate).__name__, why)
+    if how.rate is not None and how.rate.by_coordinate and how.weight_noise is not None:
+        why = "every group of coordinates has its own rate, which that noise would not have; give gradient_noise"
+        raise reject("Step.weight_noise", how.weight_noise, why)
     if how.friction is not None and not linear and problem.penalty.prox is not None:
         why = (
             "with a friction the penalty pulls at the velocity, and one with a kink has no pull there; take sl.SmoothL1"

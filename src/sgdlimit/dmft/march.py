@@ -212,7 +212,7 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
     out: dict[str, tuple[tuple[int, ...], DTypeLike]] = {name: ((), double) for name in scalars}
     out |= {name: ((m, m), double) for name in ("norm", "fresh_norm")}
     out |= {name: ((m, k), double) for name in ("overlap", "fresh_overlap")}
-    out |= {name: (np.shape(part.start), double) for name, part in trained.trained_of(system.problem).items()}
+    out |= {name: (jnp.asarray(part.start).shape, double) for name, part in trained.trained_of(system.problem).items()}
     out |= {"intercept": ((m,), double)} if system.problem.bias else {}
     if g > 1:
         out |= {"norm_by_group": ((g, m, m), double), "overlap_by_group": ((g, m, k), double)}

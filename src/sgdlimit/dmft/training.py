@@ -47,6 +47,8 @@ class Forced(NamedTuple):
     """∂ℓ_i/∂r at pre-activations, (m, m, M)."""
     scale: Scalar
     """What multiplies the penalty beside its schedule."""
+    loudness: Scalar
+    """What multiplies noise that is a part of the gradient, beside the schedule: the root mean square of `scale`."""
     shortened: Array | None
     """What multiplies the slopes of a sample in trained parameters, (M,), beside `pace`."""
     pace: Scalar
@@ -96,7 +98,7 @@ def forced(
     if algorithm.step is None:
         at = partial(of_samples, fields.force, problem, step.t, start)
         slope = partial(of_samples, fields.force_r, problem, step.t, start)
-        return Forced(at(r), at, slope, 1.0, None, problem.schedule(step.t), None, None)
+        return Forced(at(r), at, slope, 1.0, 1.0, None, problem.schedule(step.t), None, None)
     S, rate = _length(system), how.rate
     clip = how.clip if how.clip is not None and how.clip.per == "sample" else None
     raw = of_samples(fields.pull, problem, step.t, start, r)
@@ -118,7 +120,7 @@ def forced(
         if how.clip is not None and clip is None:
             own = how.clip.factor(of_batch)
             shortened, of_batch = shortened * own, own**2 * of_batch
-    seen, factor = None, 1.0
+    seen, factor, squares = None, 1.0, 1.0
     if rate is not None:
         eta = algorithm.learning_rate if algorithm.rows else 1.0  # type: ignore[attr-defined]
         seen = Seen(step.t, eta, mean(of_batch), mean(squared), norm=state.norm, overlap=state.overlap)
@@ -128,9 +130,10 @@ def forced(
         if rate.by_batch:
             loss = _partners(system, start, step, batch, used)(losses()) / used if "train_loss" in wanted else 0.0
             own = rate.factor(training.rule, seen._replace(gradient=of_batch, train_loss=loss)).astype(raw.dtype)
-            shortened, factor = shortened * own, mean(own)
+            shortened, factor, squares = shortened * own, mean(own), mean(own**2)
         else:
             factor = rate.factor(training.rule, seen)
+            squares = jnp.square(factor)
     pace = jnp.asarray(problem.schedule(step.t)) * how.boost * (1.0 if rate is None or rate.by_batch else factor)
 
     def pull(problem: Problem, t: Scalar, *sample: Array) -> Array:
@@ -147,7 +150,8 @@ def forced(
     if rate is not None and rate.by_coordinate:
         by_unit = mean((shortened * raw) ** 2)
     at = partial(of_samples, pull, problem, step.t, start)
-    return Forced(force, at, slope, how.boost * factor, shortened, pace, seen, by_unit)
+    loudness = how.boost * jnp.sqrt(squares)
+    return Forced(force, at, slope, how.boost * factor, loudness, shortened, pace, seen, by_unit)
 
 
 def of_samples(field: Callable[..., Array], problem: Problem, t: Scalar, start: Start, r: Array) -> Array:
@@ -248,12 +252,17 @@ def driven(system: System, step: Step, made: Forced, moved: Training) -> Drive:
     s, rate = system.problem.schedule(step.t), how.rate
     gain = None
     if isinstance(rate, ByCoordinate) and moved.squares is not None:
-        mean = system.groups.variance[:, None] * moved.squares / algorithm.used(step.t)
+        variance = system.groups.variance
+        if system.problem.data.rotated:  # coordinates are not those of the groups: all have the same variance
+            variance = jnp.full_like(variance, _length(system))
+        mean = variance[:, None] * moved.squares / algorithm.used(step.t)
+        if how.gradient_noise is not None:
+            mean = mean + jnp.square(how.gradient_noise) / algorithm.learning_rate  # type: ignore[attr-defined]
         gain = jnp.where(mean > 0, rate.scale / jnp.sqrt(jnp.where(mean > 0, mean, 1.0)), 0.0)
     decays = [part for part in (how.decay, getattr(rate, "decay", None)) if part is not None]
     return Drive(
         penalty=made.scale if gain is None else gain, gain=gain, decay=s * sum(decays) if decays else None,
-        sigma=how.noise(s * made.scale) if how.noisy else None, friction=how.friction,
+        sigma=how.noise(s * made.loudness) if how.noisy else None, friction=how.friction,
     )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def online(
     dt = real("dt", dt, above=0, why="it must be a positive time step")
     seed = seed_number(seed)
     extra = own.on_samples(problem, metrics)
-    _check_memory(problem, each, replicas, particles)
+    _check_memory(problem, each, replicas, particles, len(blocks(algorithm, means)))
     rare, heavy = check_start(problem), check_tails(problem, fresh=True)
     _check_rare(problem, rare, heavy, each, replicas)
     knots = knots_of([*moving_of(problem), *heat_of(algorithm)], float(t[-1]))
@@ -158,12 +158,13 @@ def _check_rate(problem: Problem, algorithm: Algorithm, averages: Averages, node
             raise reject("Rate.fn", bad[0], "a rate must be finite and ≥ 0 at all times; here it is not at the start")
 
 
-def _check_memory(problem: Problem, each: int, replicas: int, particles: int) -> None:
-    """Refuse averages that do not fit: points with the products E[ℓwᵀ], E[ℓw*ᵀ], E[ℓℓᵀ] of every replica at once."""
+def _check_memory(problem: Problem, each: int, replicas: int, particles: int, count: int) -> None:
+    """Refuse averages that do not fit: points with the products E[ℓwᵀ], E[ℓw*ᵀ], E[ℓℓᵀ] of every replica at once, or
+    particles with so many blocks of m numbers."""
     m, k = problem.width, problem.k
     products = m + k + 2 + m * (2 * m + k)
     monomials = (m + k + 2) * (m + k + 3) // 2  # of one replica, while its weights are made
-    carried = 0 if problem.penalty.quadratic else replicas * particles * (2 * m + k)
+    carried = 0 if problem.penalty.quadratic else replicas * particles * ((count + 1) * m + k)
     points = each * (replicas * products + monomials)
     for name, given, numbers in (("samples", each * replicas, points), ("particles", particles, carried)):
         if why := lack(COPIES * 8.0 * numbers):

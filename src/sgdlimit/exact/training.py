@@ -127,11 +127,9 @@ def feel(problem: Problem, algorithm: Algorithm, nodes: Nodes, t: jax.Array | fl
         felt = Felt(pull, _level(pull), boost)
     else:
         felt = _by_samples(problem, now, values, algorithm, nodes, t, known, own)
-    pace, decays = (
-        jnp.asarray(now.schedule(t)),
-        [part for part in (how.decay, getattr(how.rate, "decay", None)) if part is not None],
-    )
-    felt = felt._replace(decay=pace * sum(decays)) if decays else felt
+    decays, pace = (how.decay, getattr(how.rate, "decay", None)), jnp.asarray(now.schedule(t))
+    if known_decays := [part for part in decays if part is not None]:
+        felt = felt._replace(decay=pace * sum(known_decays))
     if how.noisy and felt.noise is None:
         felt = felt._replace(noise=how.noise(pace * (1.0 if felt.penalty is None else felt.penalty)) ** 2)
     return felt

@@ -14,7 +14,7 @@ from jax.scipy.special import erf, ndtr
 from .._tree import function, leaf, model, settle, static
 from .._types import Array, Scalar
 from ..errors import instance, reject, whole
-from .parameters import given, named, number
+from .parameters import comparable, given, named
 from .trained import Trained, now
 
 
@@ -195,10 +195,11 @@ def network(where: str, own: Any, r: Array) -> Array:
     """Σ_a readout_a·activation(r_a + bias_a) + output_bias, of a student or a teacher with these fields."""
     bias, level = now(own.bias), now(own.output_bias)
     if bias is not None:
+        bias = jnp.asarray(bias)
         if jnp.ndim(bias) and jnp.shape(bias) != jnp.shape(r):
             given, why = f"{jnp.size(bias)} numbers", f"give one number, or one for each of the {jnp.size(r)} units"
             raise reject(f"{where}.bias", given, why)
-        r = r + jnp.asarray(bias)
+        r = r + bias
     out = read_out(f"{where}.readout", now(own.readout), own.activation(r))
     return out if level is None else out + jnp.asarray(level)
 
@@ -208,11 +209,10 @@ def check_network(where: str, own: Any) -> None:
     for name in ("readout", "bias", "output_bias"):
         value = getattr(own, name)
         if value is not None and not isinstance(value, Trained):
-            settle(own, **{name: number(f"{where}.{name}", value)})
-        if name == "output_bias" and value is not None and jnp.ndim(now(value)):
-            raise reject(
-                f"{where}.{name}", f"{jnp.size(now(value))} numbers", "a network has one output: give a number"
-            )
+            settle(own, **{name: comparable(f"{where}.{name}", value)})
+        if name == "output_bias" and value is not None and np.ndim(now(value)):
+            given, why = f"{np.size(now(value))} numbers", "a network has one output: give a number"
+            raise reject(f"{where}.{name}", given, why)
 
 
 @model
@@ -270,8 +270,7 @@ class MultiClass(LossLike):
         if self.output_bias is None:
             return
         if not isinstance(self.output_bias, Trained):
-            given = number("MultiClass.output_bias", self.output_bias)
-            settle(self, output_bias=tuple(given.tolist()) if isinstance(given, np.ndarray) else given)
+            settle(self, output_bias=comparable("MultiClass.output_bias", self.output_bias))
         if np.shape(now(self.output_bias)) != (self.classes,):
             why = f"give one number for each of {self.classes} classes"
             raise reject("MultiClass.output_bias", f"{np.size(now(self.output_bias))} numbers", why)

@@ -61,6 +61,16 @@ def number(argument: str, value: Any) -> Any:
     return array if array.ndim else float(array)
 
 
+def comparable(argument: str, value: Any) -> Any:
+    """A float, or tuples of floats, which can be compared and hashed; or what jax is tracing."""
+
+    def tuples(part: Any) -> Any:
+        return tuple(map(tuples, part)) if isinstance(part, list) else part
+
+    found = number(argument, value)
+    return tuples(found.tolist()) if isinstance(found, np.ndarray) else found
+
+
 def signature(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
     """What a function takes, by name; None where Python cannot tell."""
     try:

@@ -1,5 +1,6 @@
 """Several teachers at once: each task of a chain reads its own units of them."""
 
+from dataclasses import field
 from operator import attrgetter
 from typing import Any
 
@@ -21,7 +22,7 @@ class Correlated(EntryLaw):
     """Gaussian rows of mean zero whose units have these second moments, (units, units)."""
 
     second_moments: Any
-    root: Any = None
+    root: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not any(traced(part) for part in jax.tree.leaves(self.second_moments)):

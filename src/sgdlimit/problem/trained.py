@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._tree import leaf, model
 from .._types import Array, Scalar
 from ..errors import reject
 from . import fields
-from .parameters import Parameters, number
+from .parameters import Parameters, comparable
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -34,7 +35,15 @@ class Trained:
     rate: float = leaf(default=1.0, least=0, why="it must be a number ≥ 0; 0 keeps the parameter where it starts")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start", number("Trained.start", self.start))
+        object.__setattr__(self, "start", comparable("Trained.start", self.start))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trained):
+            return False
+        return self is other or (self.rate == other.rate and np.array_equal(self.start, other.start))
+
+    def __hash__(self) -> int:
+        return hash((self.rate, np.shape(self.start)))
 
 
 def now(value: Any) -> Any:
