@@ -36,6 +36,7 @@ ROOMS: dict[str, type] = {
     "clip": algorithms.Clip,
     "momentum": algorithms.Momentum,
     "rate": algorithms.RateRule,
+    "average": algorithms.IterateAverage,
 }
 """Places in a problem or a call, and what stands there: public subclasses, which `sgdlimit models` lists."""
 
@@ -45,7 +46,7 @@ PLACES = dict(loss="loss", labels="labels", penalty="penalty", teacher="law", no
 """Arguments that are models themselves, and the room of each."""
 ELSE = {"start": "law"}
 """What may also stand in a room: a start is as well the law of a coordinate."""
-OF_ALGORITHMS = ("algorithm", "step", "clip", "momentum", "rate")
+OF_ALGORITHMS = ("algorithm", "step", "clip", "momentum", "rate", "average")
 FUNCTIONS = ("fn", "predict", "error", "activation")
 """Arguments that are functions."""
 

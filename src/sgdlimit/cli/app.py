@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import reject
-from .common import UNSURE, app, command, finish, interruptible, quiet, writable, write_picture
+from .common import UNSURE, app, command, finish, interruptible, quiet, read_result, writable, write_picture
 from .start import INTERRUPTED, wrote
 
 Problem = Annotated[Path, typer.Argument(help="Problem file (TOML); `sgdlimit models --example` prints one.")]
@@ -17,6 +17,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the output file if
 TMax = Annotated[float | None, typer.Option(help="Last time t = ηk/d; overrides [run].t_max.")]
 Checkpoint = Annotated[Path | None, typer.Option(help="File to resume from and to keep up to date (dmft, simulate).")]
 Seed = Annotated[int | None, typer.Option(help="Random seed; overrides [run].seed.")]
+Average = Annotated[str | None, typer.Option(help="Of the iterates: the average of this name in every result.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller version, for a first look.")]
 RandomSeed = Annotated[int, typer.Option("--seed", help="Random seed.")]
 PICTURE = (".png", ".pdf")
@@ -182,12 +183,12 @@ def compare(
         float | None,
         typer.Option(help="Judge whole curves by one test instead: exit with status 1 if its p-value is smaller."),
     ] = None,
+    average: Average = None,
 ) -> None:
     """Compare two results: point by point in units of the combined standard error, and whole curves by one test."""
     from ..comparison import compare as compare_results
-    from ..results import load
 
-    report = compare_results(load(first), load(second))
+    report = compare_results(*(read_result(path, average) for path in (first, second)))
     agree = report.agrees(within, false_alarm=false_alarm)
     typer.echo(repr(report))
     if not agree:
@@ -208,14 +209,14 @@ def plot(
     x: Annotated[str, typer.Option(help="Against time or epochs.")] = "time",
     log_time: Annotated[bool, typer.Option(help="Logarithmic axis of time or epochs.")] = False,
     log_value: Annotated[bool, typer.Option(help="Logarithmic value axis.")] = False,
+    average: Average = None,
     force: Force = False,
 ) -> None:
     """Draw learning curves of results."""
     writable(output, force, (".png", ".pdf", ".svg"))
     from ..plot import learning_curves
-    from ..results import load
 
-    loaded = [load(path) for path in results]
+    loaded = [read_result(path, average) for path in results]
     axes = learning_curves(*loaded, variables=variable, x=x, log_time=log_time, log_value=log_value)
     write_picture(axes, output, dpi=200)
     typer.echo(wrote(output))

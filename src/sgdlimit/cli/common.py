@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -148,6 +148,19 @@ def finish(result: "Result", output: Path, force: bool) -> None:
     if status := STATUS.get(result.status, UNSURE):
         typer.echo(f"warning: {result.status}{f': {result.message}' * bool(result.message)}", err=True)
         raise typer.Exit(status)
+
+
+def read_result(path: Path, average: str | None) -> Any:
+    """A result from its file, or what it has of an average of the iterates."""
+    from ..results import load
+
+    result = load(path)
+    if average is None:
+        return result
+    if average not in result.averages:
+        known = ", ".join(result.averages) or "none"
+        raise reject("--average", average, f"{path} has averages of the iterates: {known}")
+    return result.averages[average]
 
 
 def write_picture(axes: object, output: Path, dpi: int) -> None:

@@ -101,6 +101,13 @@ def read(path: Path) -> Specification:
     for key, room in (("entries", "entries"), ("test_data", "data")):
         if key in run:
             run[key] = describe.from_words(room, run[key], f"run.{key}", find)
+    if "averages" in run:
+        if not isinstance(run["averages"], dict):
+            raise reject(
+                "run.averages", run["averages"], 'write a table, such as { ema = { name = "EMA", rate = 0.5 } }'
+            )
+        named = run["averages"].items()
+        run["averages"] = {key: describe.from_words("average", own, f"run.averages.{key}", find) for key, own in named}
     problem = describe.problem_from_words(words["problem"], find)
     algorithm = describe.algorithm_from_words(words["algorithm"], find)
     return Specification(problem, algorithm, run, words.get("sweep", {}))

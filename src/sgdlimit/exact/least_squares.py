@@ -44,6 +44,10 @@ def temperature_of(algorithm: Algorithm) -> float:
     if not isinstance(algorithm, GradientFlow | SGF | SGD):
         name = type(algorithm).__name__
         raise reject("algorithm", name, "least_squares covers GradientFlow(), SGF(τ) and SGD(τ); use sl.solve")
+    if not algorithm.how.plain:
+        raise reject(
+            "algorithm.step", "parts of a step", "least_squares knows η times the gradient alone; use sl.solve"
+        )
     return float(algorithm.noise_temperature)
 
 

@@ -28,7 +28,7 @@ from ..execute.place import Shared
 from ..problem import Problem
 from ..results import Result, Runs
 from ..results.checkpoint import numerical_version
-from ..results.variables import BESIDE, Variable
+from ..results.variables import BESIDE, OF, Variable
 from ..simulation import simulate
 from ..solver import solve, solving
 
@@ -160,8 +160,8 @@ def performing(task: Task, shared: Shared) -> Talk[Outcome]:
 def curves(result: Result, times: np.ndarray, own_steps: bool) -> Iterator[tuple[str, Variable]]:
     """Curves with what stands beside them, at these times; NaN beyond a divergence.
 
-    Copies of a theory (`x_replicas`) are not kept; those of a simulation are, as `x_trials`. Where an algorithm has
-    steps of its own, `recorded_time` is that of the nearest one.
+    Averages of the iterates follow, each under its name. Copies of a theory (`x_replicas`) are not kept; those of a
+    simulation are, as `x_trials`. Where an algorithm has steps of its own, `recorded_time` is that of the nearest one.
     """
     there = result.time
     reached = np.full(len(times), len(there) > 0)
@@ -188,3 +188,6 @@ def curves(result: Result, times: np.ndarray, own_steps: bool) -> Iterator[tuple
             for beside in (name, *(name + ending for ending in BESIDE if ending != "_replicas")):
                 if beside in result.variables:
                     yield beside, at(*result.variables[beside])
+    for average, own in result.averages.items():
+        for name, variable in curves(own, times, False):
+            yield f"{average}{OF}{name}", variable
