@@ -188,7 +188,7 @@ class Result(abc.ABC):
         return [(key, text) for key, text in lines if text]
 
     def _course(self, name: str) -> str:
-        """Axes of a variable; of a curve also where it starts and ends, of units their mean, of a matrix that diagonal's."""
+        """Axes of a variable; of a curve also where it starts and ends, on average over units."""
         text = f"({', '.join(self.variables[name].dims)})"
         if name not in self.curves or not self.variables[name].values.size:
             return text
