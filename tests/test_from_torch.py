@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import assert_within
 
 import sgdlimit as sl
 
@@ -140,3 +141,82 @@ def test_groups_that_differ():
     made.param_groups[1]["lr"] = 0.5
     with pytest.raises(sl.InputError, match=r"lr = 0.001 and 0.5 in two groups.*one group"):
         sl.from_torch(made, 1, "unit", 10)
+
+
+# --- PyTorch itself ---
+
+
+def of_torch(torch: Any, kind: str, weights: Any, **settings) -> Any:
+    """A real optimiser of these weights."""
+    return getattr(torch.optim, kind)([weights], **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", ["unit", "standard"])
+@pytest.mark.parametrize("case", CASES)
+def test_real_optimisers(case, features):
+    """What stands in for them above has their settings, and their own steps are those that are read from them."""
+    torch = pytest.importorskip("torch")
+    kind, settings, _, _ = CASES[case]
+    d, batch, steps = 30, 4, 10
+    rng = np.random.default_rng(0)
+    start, scale = rng.normal(size=d), math.sqrt(d) if features == "unit" else 1.0
+    theta = torch.tensor(start * scale / math.sqrt(d), requires_grad=True)
+    real = of_torch(torch, kind, theta, **settings)
+    found = sl.from_torch(real, batch, features, d)
+    assert found == sl.from_torch(optimiser(kind, **settings), batch, features, d)
+    batches = [(rng.normal(size=(batch, d)), rng.normal(size=batch)) for _ in range(steps)]
+    for U, y in batches:
+        real.zero_grad()
+        (0.5 * (torch.tensor(U / scale) @ theta - torch.tensor(y)) ** 2).mean().backward()
+        real.step()
+    pulls = [lambda at, U=U, y=y: U.T / math.sqrt(d) @ (U / math.sqrt(d) @ at - y) / batch for U, y in batches]
+    ended = theta.detach().numpy() * (math.sqrt(d) / scale)
+    np.testing.assert_allclose(here(found, d, start, pulls), ended, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["sgd", "decay", "heavy ball", "adamw", "real defaults"])
+def test_a_script_of_pytorch_lies_on_its_curve(case):
+    """A layer trained with torch on standard features, as its users write it: the curve of what `from_torch` reads."""
+    torch = pytest.importorskip("torch")
+    kind, settings = {
+        "sgd": ("SGD", dict(lr=4e-3)),
+        "decay": ("SGD", dict(lr=4e-3, weight_decay=0.1)),
+        "heavy ball": ("SGD", dict(lr=1e-3, momentum=0.75)),
+        "adamw": ("AdamW", dict(lr=1e-3, betas=(0.9, 0.999), weight_decay=0.5)),
+        "real defaults": ("Adam", dict()),
+    }[case]
+    d, n, batch, trials, noise = 500, 1000, 4, 12, 0.3
+    rng = np.random.default_rng(1)
+    torch.manual_seed(0)
+    read: Any = None
+    curves = []
+    for _ in range(trials):
+        teacher = rng.normal(size=d) / math.sqrt(d)
+        rows = rng.normal(size=(n, d))
+        X, y = torch.tensor(rows), torch.tensor(rows @ teacher + noise * rng.normal(size=n))
+        layer = torch.nn.Linear(d, 1, bias=False).double()
+        torch.nn.init.zeros_(layer.weight)
+        optimizer = of_torch(torch, kind, layer.weight, **settings)
+        read = sl.from_torch(optimizer, batch, "standard", d)
+        steps, seen = round(1.5 / read.time_of_step), []
+        for step in range(steps + 1):
+            if step % (steps // 5) == 0:
+                gap = layer.weight.detach().numpy()[0] - teacher
+                seen.append(float(gap @ gap) + noise**2)
+            drawn = torch.randperm(n)[:batch]
+            optimizer.zero_grad()
+            (0.5 * torch.nn.functional.mse_loss(layer(X[drawn])[:, 0], y[drawn])).backward()
+            optimizer.step()
+        curves.append(seen)
+    problem = sl.Problem(
+        loss=sl.Square(), penalty=read.penalty, sample_ratio=n / d, teacher=sl.Normal(1.0), noise=sl.Normal(noise)
+    )
+    times = np.arange(0, steps + 1, steps // 5) * read.time_of_step
+    value, error = sl.solve(problem, read.algorithm, times=times, tol=1e-2).curve("test_error")
+    mean, spread = np.mean(curves, axis=0), np.std(curves, axis=0, ddof=1) / math.sqrt(trials)
+    print(case, np.round(np.abs(mean - value)[1:] / value[1:], 4), np.round((mean - value)[1:] / spread[1:], 1))
+    assert value[-1] < 0.8 * value[0]
+    # the length of θ* and of a row differ by O(1/√d) from trial to trial, the limit itself by O(1/d)
+    assert_within((mean - value)[1:], np.hypot(np.hypot(spread, error), value / d)[1:], trials=trials)

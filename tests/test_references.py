@@ -88,6 +88,13 @@ def test_the_fixed_point_refuses_what_the_paper_leaves_out():
     ):
         with pytest.raises(sl.InputError, match=rf"{word}.*sl\.solve"):
             sl.references.fixed_point(problem, sl.SGF(0.5), t_max=1.0)
+    scaled = sl.Loss(lambda r, y, a: 0.5 * (a * r - y) ** 2, parameters={"a": sl.Trained(0.5)})
+    for problem, step, word in (
+        (dataclasses.replace(logistic(), loss=scaled), None, "a = Trained"),
+        (logistic(), sl.Step(clip=0.1), "Step"),
+    ):
+        with pytest.raises(sl.InputError, match=rf"{word}.*sl\.solve"):
+            sl.references.fixed_point(problem, sl.SGF(0.5, step=step), t_max=1.0)
     for word, value in (("damping", 2.0), ("damping", 0.0), ("iterations", 0)):
         with pytest.raises(sl.InputError, match=rf"^{word}: "):
             sl.references.fixed_point(logistic(), sl.SGF(0.5), t_max=1.0, **{word: value})

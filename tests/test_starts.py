@@ -256,7 +256,7 @@ CHAINS = {
     "jointly Gaussian": lambda: sl.chain([(problem(teacher=sl.Rademacher(1.0)), SGD, 1.0)]),
     "all alike": lambda: sl.chain([(problem(data=sl.Spectrum([1.0, 2.0])), SGD, 1.0)]),
     "only the first": lambda: sl.chain([(FIRST, SGD, 1.0), (problem(init=sl.Normal(0.1)), SGD, 1.0)]),
-    "intercept": lambda: sl.chain([(problem(bias=True), SGD, 1.0)]),
+    "intercept": lambda: sl.chain([(problem(bias=True), SGD, 1.0)] * 2),
     "of width 1": lambda: sl.chain([(FIRST, SGD, 1.0), (problem(loss=sl.TwoLayer("erf"), width=2), SGD, 1.0)]),
     "the same law of z": lambda: sl.chain([(FIRST, SGD, 1.0), (problem(noise=sl.Rademacher(1.0)), SGD, 1.0)]),
     "checkpoint": lambda: sl.chain([(FIRST, SGD, 1.0)], checkpoint="file"),
@@ -279,8 +279,78 @@ def test_trained_parameters_go_on():
     found = trained_of(own)
     np.testing.assert_array_equal(found["readout"].start, [0.3, 0.4])
     assert (found["readout"].rate, found["output_bias"].start) == (0.5, 0.0)
-    with pytest.raises(sl.InputError, match="runs hand on weights alone"):
-        sl.simulate_chain([(problem(loss=net, width=2), SGD, 0.1)] * 2, dim=50, trials=1)
+
+
+def scaled(**changes) -> sl.Problem:
+    """½(ar + b − y)² with a and b trained; its error is (r − y)²."""
+    names = {"a": sl.Trained(0.5, rate=0.5)} | {
+        name: sl.Trained(value) for name, value in changes.pop("more", {}).items()
+    }
+    fn = lambda r, y, a, **more: 0.5 * (a * r + sum(more.values()) - y) ** 2  # noqa: E731
+    return problem(loss=sl.Loss(fn, parameters=names), **changes)
+
+
+def test_trained_parameters_of_a_chain():
+    """Under a name they go on from one stage to the next; a name that comes again goes on where it was trained last."""
+    first, second = scaled(more={"b": 0.3}), scaled(sample_ratio=3.0)
+    stages = [(first, SGD, 1.0), (second, SGD, 0.5), (first, SGD, 0.5)]
+    endless = [(dataclasses.replace(task, sample_ratio=np.inf), how, t) for task, how, t in stages]
+    for chain in (
+        sl.simulate_chain(stages, dim=60, trials=3, teacher_overlap=0.4),
+        sl.chain(endless, teacher_overlap=0.4, samples=4096),
+    ):
+        ends = [{name: part.curve(name)[0][[0, -1]] for name in ("a", "b") if name in part} for part in chain]
+        assert [sorted(end) for end in ends] == [["a", "b"], ["a"], ["a", "b"]]
+        assert ends[0]["a"][0] == pytest.approx(0.5)
+        for before, after, name in ((0, 1, "a"), (1, 2, "a"), (0, 2, "b")):
+            np.testing.assert_allclose(ends[before][name][1], ends[after][name][0], rtol=1e-6)
+            assert abs(ends[after][name][1] - ends[after][name][0]) > 1e-4
+        for part, own in zip(chain, chain.tasks, strict=True):
+            for side in ("train", "test"):
+                name = f"{side}_task_{own}_loss"
+                np.testing.assert_allclose(part.curve(name)[0], part.curve(f"{side}_loss")[0], rtol=1e-5)
+            # the first task is told of where b is trained
+            assert ("test_task_0_loss" in part) == ("b" in part)
+            assert "test_task_1_loss" in part
+    shapes = [problem(loss=sl.TwoLayer("erf", bias=sl.Trained(bias)), width=2) for bias in (0.0, [0.0, 0.1])]
+    with pytest.raises(sl.InputError, match=r"bias of shape \(2,\) in task 1, and \(\) before"):
+        sl.chain([(task, SGD, 1.0) for task in shapes])
+
+
+def test_an_intercept_of_a_chain():
+    """It goes on in runs, as one that the loss has does in theory too."""
+    task = problem(bias=True, labels=sl.Labels(lambda s, z: s + z + 0.5))
+    shifted = sl.Loss(lambda r, y, b: 0.5 * (r + b - y) ** 2, parameters={"b": sl.Trained(0.0)})
+    stages, written = ([(own, SGD, 0.5)] * 2 for own in (task, dataclasses.replace(task, bias=False, loss=shifted)))
+    size: dict = dict(dim=60, trials=2, dtype="float64")
+    own, same = sl.simulate_chain(stages, **size), sl.simulate_chain(written, **size)
+    for left, right in zip(own, same, strict=True):
+        np.testing.assert_allclose(left["intercept"][..., 0], right["b"], rtol=1e-12, atol=1e-14)
+        for name in ("norm", "test_task_0_loss", "train_loss"):
+            np.testing.assert_allclose(left[name], right[name], rtol=1e-12)
+    np.testing.assert_array_equal(own[1]["intercept"][:, 0], own[0]["intercept"][:, -1])
+    assert np.all(own[1]["intercept"][:, -1] > own[1]["intercept"][:, 0])
+    with pytest.raises(sl.InputError, match=r"stages\[1\].bias.*Trained.*simulate_chain"):
+        sl.chain(stages)
+
+
+@pytest.mark.slow
+def test_a_chain_with_a_trained_readout_against_runs():
+    """One test over all curves, both tasks and all trained parameters, at d = 1000."""
+    net = sl.TwoLayer("erf", readout=sl.Trained([1.0, 0.5]), output_bias=sl.Trained(0.2))
+    task = dict(loss=net, labels=sl.TwoLayerLabels("erf", readout=[0.5, 1.5]), width=2)
+    stages = [
+        (problem(init=sl.Towards(0.2, scale=0.4), **task), SGD, TIMES),
+        (problem(sample_ratio=3.0, **task), SGD, TIMES),
+    ]
+    theory = sl.chain(stages, teacher_overlap=0.5, tol=5e-3)
+    runs = sl.simulate_chain(stages, dim=1000, trials=32, teacher_overlap=0.5, seed=1)
+    tasks = [f"{side}_task_{own}_{name}" for side in ("train", "test") for own in (0, 1) for name in ("loss", "error")]
+    reports = [
+        sl.compare(*pair, [*CURVES, *tasks, "readout", "output_bias"]) for pair in zip(theory, runs, strict=True)
+    ]
+    print([round(report.p_value, 4) for report in reports])
+    assert all(report.p_value > 0.01 for report in reports), reports
 
 
 @pytest.mark.slow

@@ -224,6 +224,41 @@ def test_trained_parameters_that_do_not_move_are_numbers(tmp_path):
     assert sl.load(moving.save(tmp_path / "x.nc")).variables["readout"].dims == ("time", "student")
 
 
+def test_metrics_that_read_trained_parameters():
+    """The loss written once more, in theory, with infinite data and in runs; also of averages of the iterates."""
+    loss = sl.Loss(
+        lambda r, y, a, c: 0.5 * (a * r + c[0] - y) ** 2,
+        parameters={"a": sl.Trained(0.5), "c": sl.Trained([0.3, 0.0], rate=0.5)},
+    )
+    problem = sl.Problem(loss=loss, teacher=sl.Normal(1.0), noise=sl.Normal(0.3), sample_ratio=2.0)
+    endless = sl.Problem(loss=loss, teacher=sl.Normal(1.0), noise=sl.Normal(0.3), sample_ratio=math.inf)
+    metrics = {
+        "again": lambda r, s, z, a, c: 0.5 * (a * r + c[0] - s - z) ** 2,
+        "scale": lambda r, r_star, z, *, a: 0.0 * r + a,
+        "any": lambda r, r_star, z, **now: now["a"] + now["c"][0] + 0.0 * r,
+        "places": lambda a, c, z: 0.0 * a + 1.0,  # the first three are r, r_star and z, however they are named
+        "kept": lambda r, r_star, z, b=2.0: 0.0 * r + b,
+    }
+    more = {"metrics": metrics, "averages": {"ema": sl.EMA(2.0)}}
+    for found in (
+        sl.solve(problem, sl.SGD(0.5), t_max=1.0, dt=0.1, samples=4096, **more),
+        sl.online(endless, sl.SGD(0.5), t_max=1.0, samples=4096, **more),
+        sl.simulate(problem, sl.SGD(0.5), t_max=1.0, dim=50, trials=2, **more),
+    ):
+        for one in (found, found.averages["ema"]):
+            (a, _), (c, _) = one.curve("a"), one.curve("c")
+            assert abs(a[-1] - a[0]) > 0.01
+            for side in ("train", "test"):
+                tight = {"rtol": 2e-3, "atol": 1e-4}  # train averages are corrected one by one
+                np.testing.assert_allclose(one.curve(f"{side}_again")[0], one.curve(f"{side}_loss")[0], **tight)
+                np.testing.assert_allclose(one.curve(f"{side}_scale")[0], a, rtol=1e-3)
+                np.testing.assert_allclose(one.curve(f"{side}_any")[0], a + c[:, 0], rtol=1e-3)
+                np.testing.assert_allclose(one.curve(f"{side}_places")[0], 1.0, rtol=1e-4)
+                np.testing.assert_allclose(one.curve(f"{side}_kept")[0], 2.0, rtol=1e-4)
+    with pytest.raises(sl.InputError, match=r"metrics\['short'\]"):
+        sl.solve(problem, sl.SGD(0.5), t_max=1.0, metrics={"short": lambda r, r_star, z, b: r * b})
+
+
 WRONG = {
     "Adam with a double well": (
         sl.SGD(0.4, step=sl.Step(rate=sl.Adam())), {"penalty": sl.Quartic(1.0)}, {}, "Step.rate"),

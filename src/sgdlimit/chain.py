@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar, final
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,17 +16,20 @@ from numpy.typing import ArrayLike
 from ._tree import values_of
 from ._types import Scalar
 from .algorithms import Algorithm
+from .algorithms.samples import INTERCEPT
 from .errors import instance, reject, seed_number
 from .exact import online
 from .problem import Iid, Normal, Point, Problem, Towards, observables
 from .problem.parameters import finite
 from .problem.tasks import Correlated, ReadUnits
+from .problem.trained import at as at_values
 from .problem.trained import restarted, trained_of
 from .results import Runs, Solution
 from .results.ends import start_of
 from .results.quality import Status
 from .simulation import simulate
 from .simulation.run import handing
+from .simulation.trial import Handed
 from .solver import solve
 
 STAGES = "a list of (problem, algorithm, t_max), such as [(first, sl.SGD(0.4), 5.0), (second, sl.SGD(0.4), 5.0)]"
@@ -42,7 +44,8 @@ class Chain(Generic[Part]):
 
     stages: a Solution or Runs for each stage, each with its own time from 0; fewer than asked for where one diverged.
     tasks: which task each stage trained on. Variables `test_task_0_loss`, `test_task_0_error` and so on, and those of
-        `train`, tell of every task at every stage; teachers of all tasks are units of `overlap`, one after the other.
+        `train`, tell of every task at every stage; teachers of all tasks are units of `overlap`, one after the other. A
+        task with trained parameters is told of at stages that train those of its names.
     """
 
     stages: tuple[Part, ...]
@@ -93,7 +96,8 @@ def chain(
 
     stages: (problem, algorithm, t_max) of each, or times in the place of t_max. A problem that comes again is the same
         task with fresh data. The first problem has the start; the others go on where the one before ended, as
-        `solution.end()` says, and trained parameters go on where names are equal. Teachers are `sl.Normal`, data iid.
+        `solution.end()` says, and trained parameters where one of their name was trained last. Teachers are
+        `sl.Normal`, data iid.
     teacher_overlap: correlation between the teachers of different tasks: a number, unit by unit; a matrix over tasks;
         or a matrix over all units of all teachers, task after task.
     options: those of `sl.solve`, or of `sl.online` where data are infinite, for every stage.
@@ -102,17 +106,20 @@ def chain(
     """
     told = _tasks(stages, teacher_overlap)
     _refuse(options)
+    _refuse_intercepts(told)
     found: list[Solution] = []
+    kept: dict[str, np.ndarray] = {}  # where trained parameters of any stage ended
     for number, (problem, algorithm, times) in enumerate(told.stages):
         if found:
             problem = replace(problem, init=_go_on(found[-1], told.moments))
-            problem = restarted(problem, _values(found[-1], problem))
-        metrics = {**(options.get("metrics") or {}), **told.averages}
+            problem = restarted(problem, kept)
+        metrics = {**(options.get("metrics") or {}), **_averages(told.tasks, problem)}
         theory: Callable[..., Solution] = online if problem.infinite_data else solve
         own = {**options, "metrics": metrics, "seed": _seed(seed, number)}
         found.append(theory(problem, algorithm, **times, **own))
         if found[-1].status == Status.DIVERGED:
             break
+        kept |= {name: found[-1][name][-1] for name in trained_of(problem)}
     return Chain(tuple(found), told.numbers)
 
 
@@ -127,38 +134,38 @@ def simulate_chain(
 ) -> Chain[Runs]:
     """Run a chain of problems at dimension d: the weights of a trial go on to the next stage, with fresh data.
 
-    Stages and teacher_overlap as in `sl.chain`; options are those of `sl.simulate`, for every stage.
+    Stages and teacher_overlap as in `sl.chain`; options are those of `sl.simulate`, for every stage. Trained parameters
+    and an intercept go on with the weights.
     """
     told = _tasks(stages, teacher_overlap)
     _refuse(options)
-    for problem, _, _ in told.stages[1:]:
-        if names := ", ".join(trained_of(problem)):
-            why = "runs hand on weights alone; take numbers in their place"
-            raise reject("stages", f"{names} = Trained(...)", why)
     found: list[Runs] = []
+    kept: dict[str, np.ndarray] = {}  # (trials, ...), where those of any stage ended
     for number, (problem, algorithm, times) in enumerate(told.stages):
-        metrics = {**(options.get("metrics") or {}), **told.averages}
+        metrics = {**(options.get("metrics") or {}), **_averages(told.tasks, problem)}
         own = {**options, "metrics": metrics, "seed": _seed(seed, number)}
-        with handing(_weights(found[-1]) if found else None):
+        with handing(_weights(found[-1], kept) if found else None):
             found.append(simulate(problem, algorithm, dim=dim, trials=trials, **times, **own))
         if found[-1].status == Status.DIVERGED:
             break
+        names = (*trained_of(problem), *([INTERCEPT] * problem.bias))
+        kept |= {name: found[-1][name][:, -1] for name in names}
     return Chain(tuple(found), told.numbers)
 
 
-def _weights(runs: Runs) -> Callable[[int], tuple[jax.Array, jax.Array]]:
-    """The last weights of a trial, and its teachers."""
+def _weights(runs: Runs, kept: dict[str, np.ndarray]) -> Callable[[int], Handed]:
+    """The last weights of a trial, its teachers, and what all samples share, (trials, ...) by name."""
     theta, theta_star = runs["theta"], runs["theta_star"]
-    return lambda trial: (jnp.asarray(theta[trial, -1]), jnp.asarray(theta_star[trial]))
+
+    def of(trial: int) -> Handed:
+        shared = {name: jnp.asarray(values[trial]) for name, values in kept.items()}
+        return Handed(jnp.asarray(theta[trial, -1]), jnp.asarray(theta_star[trial]), shared)
+
+    return of
 
 
 def _go_on(solution: Solution, moments: np.ndarray) -> Towards:
     return start_of(solution["norm"][-1], solution["overlap"][-1], moments)
-
-
-def _values(solution: Solution, problem: Problem) -> dict[str, np.ndarray]:
-    """Where trained parameters of these names ended."""
-    return {name: solution[name][-1] for name in trained_of(problem) if name in solution}
 
 
 class _Told(NamedTuple):
@@ -167,20 +174,21 @@ class _Told(NamedTuple):
     stages: list[tuple[Problem, Algorithm, dict[str, Any]]]
     numbers: tuple[int, ...]
     moments: np.ndarray
-    averages: dict[str, Callable[..., Scalar]]
+    tasks: list[Problem]
+    """Every task, by its number."""
 
 
 @final
 class TaskAverage:
-    """Loss or error on a task, ψ(r, r_star, z); equal ones compile once."""
+    """Loss or error on a task, ψ(r, r_star, z, **trained parameters); equal ones compile once."""
 
     def __init__(self, problem: Problem, name: str) -> None:
         self.problem, self.name = problem, name
         self._key = name, values_of(problem)
 
-    def __call__(self, r: Any, r_star: Any, z: Scalar) -> Scalar:
-        """ψ at one sample, by the task's own loss, labels and error."""
-        own = observables.on_samples(self.problem)[self.name]
+    def __call__(self, r: Any, r_star: Any, z: Scalar, **values: Any) -> Scalar:
+        """ψ at one sample, by the task's own loss, labels and error, with these values of trained parameters."""
+        own = observables.on_samples(at_values(self.problem, values))[self.name]
         return own(jnp.atleast_1d(r), jnp.atleast_1d(r_star), jnp.asarray(z))
 
     def __eq__(self, other: object) -> bool:
@@ -188,6 +196,16 @@ class TaskAverage:
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+
+def _averages(tasks: list[Problem], problem: Problem) -> dict[str, TaskAverage]:
+    """Loss and error on every task whose trained parameters this problem has."""
+    return {
+        f"task_{number}_{name}": TaskAverage(task, name)
+        for number, task in enumerate(tasks)
+        if trained_of(task).keys() <= trained_of(problem).keys()
+        for name in observables.on_samples(task)
+    }
 
 
 def _seed(seed: int, stage: int) -> int:
@@ -228,6 +246,7 @@ def _tasks(stages: Any, teacher_overlap: ArrayLike) -> _Told:
             problems.append(problem)
         numbers.append(known)
         steps.append((algorithm, {"t_max": until} if np.ndim(until) == 0 else {"times": until}))
+    _refuse_shapes(problems)
     counts = [problem.k for problem in problems]
     moments = _moments(problems, counts, teacher_overlap)
     noise, noisy = _noises(problems)
@@ -237,10 +256,6 @@ def _tasks(stages: Any, teacher_overlap: ArrayLike) -> _Told:
         replace(problem, labels=ReadUnits(problem.labels, first, count, factor), init=Point(), **teacher)
         for problem, first, count, factor in zip(problems, firsts, counts, noisy, strict=True)
     ]
-    averages: dict[str, Callable[..., Scalar]] = {}
-    if not any(trained_of(task) for task in whole):  # a metric does not know what they are now
-        for number, task in enumerate(whole):
-            averages |= {f"task_{number}_{name}": TaskAverage(task, name) for name in observables.on_samples(task)}
     start = problems[0].init
     if isinstance(start, Towards):
         norm, overlap = start.moments(problems[0].star.moments(counts[0])[1])
@@ -248,7 +263,7 @@ def _tasks(stages: Any, teacher_overlap: ArrayLike) -> _Told:
         start = start_of(norm, overlap @ scale @ moments[: counts[0]], moments)
     told = [(whole[number], *step) for number, step in zip(numbers, steps, strict=True)]
     told[0] = (replace(told[0][0], init=start), *told[0][1:])
-    return _Told(told, tuple(numbers), moments, averages)
+    return _Told(told, tuple(numbers), moments, whole)
 
 
 def _check(where: str, problem: Problem, first: Problem, at: int) -> None:
@@ -260,13 +275,29 @@ def _check(where: str, problem: Problem, first: Problem, at: int) -> None:
     if not isinstance(problem.data, Iid):
         why = "coordinates of a chain are all alike, sl.Iid()"
         raise reject(f"{where}.data", type(problem.data).__name__, why)
-    if problem.bias:
-        raise reject(f"{where}.bias", True, "an intercept would start from 0 again; a chain has none")
     if problem.width != first.width:
         raise reject(f"{where}.width", problem.width, f"one student goes through the chain, of width {first.width}")
     if at and problem.init != Point():
         why = "only the first problem has a start; the others go on where the one before ended"
         raise reject(f"{where}.init", type(problem.init).__name__, why)
+
+
+def _refuse_shapes(problems: list[Problem]) -> None:
+    """Trained parameters that go on under a name must be as many numbers as there."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for number, problem in enumerate(problems):
+        for name, part in trained_of(problem).items():
+            if shapes.setdefault(name, np.shape(part.start)) != np.shape(part.start):
+                given = f"{name} of shape {np.shape(part.start)} in task {number}, and {shapes[name]} before"
+                raise reject("stages", given, "what goes on under one name has one shape; rename one of them")
+
+
+def _refuse_intercepts(told: _Told) -> None:
+    """The limit starts an intercept from 0; one of the loss starts from where it ended."""
+    for number, (problem, _, _) in enumerate(told.stages):
+        if problem.bias and any(before.bias for before, _, _ in told.stages[:number]):
+            why = "the limit starts an intercept from 0; write it in the loss, parameters={'b': sl.Trained(0.0)}"
+            raise reject(f"stages[{number}].bias", True, f"{why}, or take sl.simulate_chain")
 
 
 def _moments(problems: list[Problem], counts: list[int], given: ArrayLike) -> np.ndarray:

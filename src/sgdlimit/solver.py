@@ -92,6 +92,7 @@ def solve(
     kernels: also return C_theta, R_theta, R_ell and Gamma, from the tangents of every sample: the force must have a
         derivative, and the march takes longer. snapshots: times at which draws of θ and r are returned.
     metrics: further averages by name, ψ(r, r_star, z): `train_name`, `test_name`. weight_metrics: ψ(theta, theta_star).
+        A ψ that takes a trained parameter too, by name, is given the value that it has at the time.
     averages: of the iterates, by name, such as {"ema": sl.EMA(0.5), "mean": sl.RunningMean()}; the Solution of such an
         average is `solution.averages["ema"]`.
     test_data: law of the samples of a test, where it is another than `problem.data`: the same groups of coordinates

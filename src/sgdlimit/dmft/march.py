@@ -24,6 +24,7 @@ from ..problem import Problem, observables, trained
 from ..problem.data import Table
 from ..problem.mixture import moved, place, push
 from ..results.metrics import CONTROL, INTERNAL, SOFT, Named
+from ..results.metrics import at as at_values
 from ..results.variables import OF
 from . import noise, planning, training
 from .integrator import Explicit, Implicit
@@ -156,7 +157,8 @@ def _of_weights(system: System, norm: Array, along: Array) -> dict[str, Array]:
 def _of_samples(system: System, start: Start, r: Array, w: Array, shared: dict[str, Array]) -> dict[str, Array]:
     """Averages over the samples, at r and, as a control, at w, with these values of the trained parameters."""
     problem, seen = training.problem_at(system, shared), {}
-    for name, fn in (observables.on_samples(problem) | dict(system.metrics)).items():
+    own = at_values(system.metrics, training.values_at(system, shared))
+    for name, fn in (observables.on_samples(problem) | own).items():
         for told, at in ((f"train_{name}", r), (CONTROL.format(name), w)):
             seen[told] = jnp.mean(each(fn)(at, start.r_star, start.z)).astype(jnp.float64)
     if (soft := observables.softened(problem, r, start.r_star, start.z)) is not None:

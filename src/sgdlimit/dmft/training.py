@@ -81,8 +81,12 @@ def begin(system: System) -> Training:
 
 def problem_at(system: System, shared: Mapping[str, Array]) -> Problem:
     """Return the problem with these values of its trained parameters, in the precision of the samples."""
-    own = trained.trained_of(system.problem)
-    return trained.at(system.problem, {name: shared[name].astype(system.dtype) for name in own})
+    return trained.at(system.problem, values_at(system, shared))
+
+
+def values_at(system: System, shared: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the values of its trained parameters in the precision of the samples."""
+    return {name: shared[name].astype(system.dtype) for name in trained.trained_of(system.problem)}
 
 
 def _length(system: System) -> Array:

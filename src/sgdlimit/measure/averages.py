@@ -21,6 +21,7 @@ from .._random import keys
 from ..problem import Normal, Problem, fields, observables, trained
 from ..problem.laws import EntryLaw
 from ..problem.mixture import NOWHERE, Place, Push, moved, push
+from ..results.metrics import at as at_values
 
 Array = jax.Array | np.ndarray
 Metric = tuple[str, Callable[..., jax.Array]]  # a name and ψ(w, w*, z)
@@ -170,7 +171,8 @@ def _some(
     """What some points add to every observable at some times, (times, replicas)."""
 
     def one(nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> dict[str, jax.Array]:
-        chosen = observables.on_samples(trained.at(problem, at.shared or {})) | dict(metrics.value)
+        shared = at.shared or {}
+        chosen = observables.on_samples(trained.at(problem, shared)) | at_values(metrics.value, shared)
         every = lambda r, s, z: {name: jnp.asarray(fn(r, s, z)) for name, fn in chosen.items()}  # noqa: E731
         out = average(problem, nodes, Q, c, at, every)
         return out | {"error": _wrong_sign(problem, nodes, Q, c, at)} if observables.sign_of_score(problem) else out

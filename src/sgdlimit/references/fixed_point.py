@@ -34,6 +34,7 @@ from ..exact.labels import labelled
 from ..execute.crew import precise
 from ..measure.averages import make_nodes, observe
 from ..problem import Problem, fields, observables
+from ..problem.trained import trained_of
 from ..progress import Progress
 from ..results import Solution, provenance
 from ..results.variables import Estimate, over_replicas
@@ -179,6 +180,10 @@ def fixed_point(
     if problem.bias or not problem.data.iid:
         given = "bias=True" if problem.bias else f"data={type(problem.data).__name__}"
         raise reject("problem", given, "the paper's iteration is for iid entries and no intercept; use sl.solve")
+    if names := ", ".join(trained_of(problem)):
+        raise reject("problem", f"{names} = Trained(...)", "the paper's iteration trains weights alone; use sl.solve")
+    if not algorithm.how.plain:
+        raise reject("Step", algorithm.step, "a step of the paper's iteration is η times the gradient; use sl.solve")
     refuse_kinks(problem, float(grid.resolve(t_max, times)[-1]), "sl.references.fixed_point", ("loss", "penalty"))
     given = Given(dt=dt, times=times, samples=samples, seed=seed, replicas=replicas, extrapolate=False, metrics=metrics)
     given["dtype"] = "float64"

@@ -32,7 +32,7 @@ from ..results import Runs
 from ..results import metrics as own
 from .execute import Ensemble, execute
 from .loop import Plan
-from .trial import Trial, build
+from .trial import Handed, Trial, build
 
 FLOW_STEP = 0.01
 """Default step of the integrators of gradient flow and SGF."""
@@ -48,13 +48,13 @@ ROWS_TEST = 2048
 """Fresh samples for test averages when each is a row of d entries."""
 
 
-Handed = Callable[[int], tuple[jax.Array, jax.Array]]
-_HANDED: ContextVar[Handed | None] = ContextVar("handed", default=None)
+Handing = Callable[[int], Handed]
+_HANDED: ContextVar[Handing | None] = ContextVar("handed", default=None)
 
 
 @contextmanager
-def handing(weights: Handed | None) -> Iterator[None]:
-    """Return a context in which every trial of `simulate` starts from these θ and θ*, by its number, and draws none."""
+def handing(weights: Handing | None) -> Iterator[None]:
+    """Return a context in which every trial of `simulate` starts from these, by its number, and draws no weights."""
     token = _HANDED.set(weights)
     try:
         yield

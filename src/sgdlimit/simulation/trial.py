@@ -12,6 +12,7 @@ from ..algorithms.samples import INTERCEPT, Batch, Data, FreshData, StoredData, 
 from ..problem import Problem, observables, trained
 from ..problem.mixture import moved, place
 from ..problem.rows import Entries, Layout
+from ..results import metrics
 from ..results.metrics import Named
 
 
@@ -22,6 +23,17 @@ class GaussianTest(NamedTuple):
     z: jax.Array
     variance: jax.Array | None = None
     """s of every coordinate, (d,); None for iid entries."""
+
+
+class Handed(NamedTuple):
+    """What a trial that goes on from another begins with."""
+
+    theta: jax.Array
+    """θ⁰, (d, m)."""
+    theta_star: jax.Array
+    """θ*, (d, k)."""
+    shared: dict[str, jax.Array]
+    """Parameters that all samples share, by name; those that the problem does not have are left out."""
 
 
 @model
@@ -42,15 +54,16 @@ class Trial:
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
 def build(
-    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, layout: Layout, handed: Any = None
-) -> tuple[Trial, Weights]:
+    problem: Problem, entries: Entries, dim: int, samples: int, fresh: int, key: Any, layout: Layout,
+    handed: Handed | None = None,
+) -> tuple[Trial, Weights]:  # fmt: skip
     """A trial with its own data, and the weights at t = 0.
 
     `samples` is n, 0 for infinite data; `fresh` counts the test samples; `layout` is `problem.data.at(dim)`. `handed`:
-    θ⁰ and θ* of a trial that goes on from another; None: drawn.
+    where a trial goes on from another; None: drawn.
     """
     data_key, weight_key, noise_key, test_key, test_noise_key = jax.random.split(key, 5)
-    theta, theta_star = problem.sample_weights(weight_key, dim) if handed is None else handed
+    theta, theta_star = problem.sample_weights(weight_key, dim) if handed is None else handed[:2]
     rows, tests = layout.draw(weight_key, entries, theta_star, lambda key, count: problem.sample_weights(key, count)[1])
     by_group = None if layout.by_group is None else jnp.asarray(layout.by_group, theta.dtype)
     if samples:
@@ -62,7 +75,11 @@ def build(
         test: Any = GaussianTest(normals, problem.sample_noise(test_noise_key, fresh), tests.variance)
     else:
         test = draw_rows(problem, tests, fresh, test_key, test_noise_key)
-    return Trial(data, rows.theta_star, test, by_group), start_weights(problem, theta)
+    weights = start_weights(problem, theta)
+    if handed is not None:
+        kept = {name: handed.shared.get(name, value) for name, value in weights.shared.items()}
+        weights = weights._replace(shared=kept)
+    return Trial(data, rows.theta_star, test, by_group), weights
 
 
 def observe(trial: Trial, weights: Weights) -> dict[str, jax.Array]:
@@ -78,7 +95,7 @@ def observe(trial: Trial, weights: Weights) -> dict[str, jax.Array]:
         out["norm_by_group"] = _by_group(trial.by_group, theta, theta)
         if problem.k:
             out["overlap_by_group"] = _by_group(trial.by_group, theta, trial.theta_star)
-    chosen = observables.on_samples(problem) | dict(trial.on_samples)
+    chosen = observables.on_samples(problem) | metrics.at(trial.on_samples, shared)
     for name, fn in trial.on_weights:
         out[name] = jnp.mean(jax.vmap(fn)(theta, trial.theta_star))
     if trial.test is not None:
