@@ -34,6 +34,8 @@ pytest.importorskip("uvicorn", reason="the explorer needs uvicorn")
 pytest.importorskip("plotly", reason="the explorer needs plotly")
 
 SMALL = "t_max=1&tol=0.05&dim=40&trials=2&sigma=0.3"
+STEP = "momentum=heavy_ball&friction=2.0&clip=sample&threshold=0.5&average=ema"
+NETWORK = "loss=two_layer&labels=two_layer&init=0.5&readout=trained&readout_rate=0.5&curves=norm,readout"
 
 
 # --- views ---
@@ -53,11 +55,13 @@ def views():
             yield View.of(given)
         except sl.InputError:
             assert loss in ("logistic", "hinge", "smooth_hinge", "exponential")
-    for name in ("penalty", "teacher", "algorithm"):
+    for name in ("penalty", "teacher", "algorithm", "momentum", "clip", "average"):
         for option in options(name):
             yield View.of({name: option})
     yield View.of({"data": "power_law"})
     yield View.of({"loss": "two_layer", "labels": "two_layer", "activation": "tanh", "width": 3, "init": 0.5})
+    yield View.read(NETWORK)
+    yield View.read(f"{NETWORK}&width=1&{STEP}")
 
 
 def test_a_view_and_its_address_are_the_same():
@@ -86,10 +90,35 @@ def test_fields_without_a_meaning_do_not_tell_views_apart():
     assert View.read("tol=0.05").key("runs") == "" != View.read("tol=0.05").key("refined")
 
 
-def test_the_limit_knows_the_batch_through_the_temperature_alone():
+def test_momentum_clipping_averages_and_a_trained_layer_are_off_unless_chosen():
+    off = View.read("friction=3&threshold=2&ema_rate=0.02&readout=trained&readout_rate=3")
+    assert off == View.read("")
+    assert off.query() == ""
+    network = View.read("loss=two_layer&labels=two_layer&readout_rate=2")
+    assert "readout" not in network.problem["loss"]
+    assert "step" not in off.algorithm
+    for options in (off.theory_options, off.kernel_options, off.runs_options):
+        assert "averages" not in options
+    assert "overlap" not in texts.python(View.read("labels=random_signs&curves=overlap,norm"))
+    for text in map(texts.python, (off, View.read("curves=readout"), network)):
+        assert not any(word in text for word in ("Step", "average", "Trained", "readout"))
+
+
+def test_what_is_chosen_is_said_to_the_library():
+    view = View.read(f"{NETWORK}&{STEP}")
+    problem, algorithm = describe.problem_from_words(view.problem), describe.algorithm_from_words(view.algorithm)
+    assert problem.loss == sl.TwoLayer("erf", readout=sl.Trained([1.0, 0.5], rate=0.5))
+    assert algorithm == sl.SGD(0.5, 4, step=sl.Step(clip=0.5, momentum=sl.HeavyBall(friction=2.0)))
+    assert view.theory_options["averages"] == view.runs_options["averages"] == {"ema": {"name": "EMA", "rate": 1.0}}
+    faster = View.read(f"{NETWORK}&{STEP}&ema_rate=3")
+    assert faster.key("kernels") == view.key("kernels") != view.key("curves") != faster.key("curves")
+
+
+@pytest.mark.parametrize("step", [sl.Step(), sl.Step(clip=0.5, momentum=sl.HeavyBall(1.0))], ids=["plain", "parts"])
+def test_the_limit_knows_the_batch_through_the_temperature_alone(step):
     """That is why the batch is no part of the theory's key."""
     problem = describe.problem_from_words(View.read("").problem)
-    found = [sl.solve(problem, sl.SGD(0.5, batch), t_max=1.0, samples=4096) for batch in (1, 4)]
+    found = [sl.solve(problem, sl.SGD(0.5, batch, step=step), t_max=1.0, samples=4096) for batch in (1, 4)]
     for name in found[0].variables:
         np.testing.assert_array_equal(found[0][name], found[1][name])
 
@@ -117,6 +146,14 @@ def test_the_limit_knows_the_batch_through_the_temperature_alone():
         ("labels=linear", "labels", "sign"),
         ("data=mixture", "labels", "classes"),
         ("labels=classes", "data", "mixture"),
+        ("momentum=yes", "momentum", "heavy_ball"),
+        ("momentum=heavy_ball&friction=0", "friction", "0.05 to 20"),
+        ("clip=0.5", "clip", "sample"),
+        ("clip=sample&threshold=-1", "threshold", "0.01 to 100"),
+        ("average=ema&ema_rate=nan", "ema_rate", "0.02 to 50"),
+        ("average=ema&ema_rate=0.1", "ema_rate", "longer than t = 6; raise it"),
+        ("readout=free", "readout", "trained"),
+        ("readout_rate=-1", "readout_rate", "0 to 10"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_remedy(query, name, remedy):
@@ -183,13 +220,14 @@ def told(kind, query):
     return parts, files
 
 
-def test_python_and_toml_reproduce_the_view(tmp_path, monkeypatch):
+@pytest.mark.parametrize("query", [SMALL, f"{SMALL}&{NETWORK}&width=1&{STEP}"], ids=["plain", "parts"])
+def test_python_and_toml_reproduce_the_view(query, tmp_path, monkeypatch):
     """The curves, kernels and runs of the page are those of the texts, to the last bit that is stored."""
     monkeypatch.chdir(tmp_path)
-    view = View.read(SMALL)
+    view = View.read(query)
     space: dict = {}
     exec(texts.python(view), space)
-    _, files = told("refined", SMALL)
+    parts, files = told("refined", query)
     (tmp_path / "page.nc").write_bytes(files["theory.nc"])
     (tmp_path / "view.toml").write_text(texts.toml(view))
     page = sl.load("page.nc")
@@ -197,12 +235,31 @@ def test_python_and_toml_reproduce_the_view(tmp_path, monkeypatch):
     for name in page.variables:
         np.testing.assert_array_equal(page[name], space["theory"][name], err_msg=name)
         np.testing.assert_array_equal(page[name], shell[name], err_msg=name)
-    _, files = told("runs", SMALL)
+    streamed, files = told("runs", query)
     (tmp_path / "runs.nc").write_bytes(files["runs.nc"])
-    np.testing.assert_array_equal(sl.load("runs.nc")["norm"], space["runs"]["norm"])
-    (kernels,), _ = told("kernels", SMALL)
-    shown = np.array(kernels["kernels"]["C_theta"])
-    np.testing.assert_allclose(shown, space["kernels"]["C_theta"][:, :, 0, 0], rtol=1e-5)
+    runs = sl.load("runs.nc")
+    for name in runs.curves:
+        np.testing.assert_array_equal(runs[name], space["runs"][name], err_msg=name)
+    every = {"norm", "readout", "ema.norm", "ema.readout"} if view.trained else {"norm"}
+    for shown in (parts[0]["curves"], streamed[0]["records"][0]["values"]):
+        assert {name for name in shown if name.endswith(("norm", "readout"))} == every
+    for name in every - {"norm", "readout"}:
+        average, own = name.split(".")
+        np.testing.assert_array_equal(runs.averages[average][own], space["runs"].averages[average][own])
+        last = space["theory"].averages[average][own][-1].item()
+        assert math.isclose(parts[0]["curves"][name]["value"][-1], last, rel_tol=1e-5)
+    (kernels,), _ = told("kernels", query)
+    assert len(kernels["weights"]) == 3
+    assert list(kernels["kernels"]) == (["C_theta", "R_theta", "R_ell"] if "C_theta" in space["kernels"] else [])
+    for name in kernels["kernels"]:
+        shown = np.array(kernels["kernels"][name], dtype=float)
+        later = np.isfinite(shown)
+        np.testing.assert_allclose(shown[later], space["kernels"][name][later, 0, 0], rtol=1e-5)
+
+
+def test_what_the_solver_refuses_beside_momentum_names_a_field():
+    with pytest.raises(sl.InputError, match=r"^penalty: .*kink"):
+        told("kernels", "penalty=l1&momentum=heavy_ball")
 
 
 def test_the_parts_of_runs_are_the_runs():

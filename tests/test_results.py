@@ -160,6 +160,20 @@ def test_network_problem_survives_the_file(tmp_path):
     assert sl.load(runs.save(tmp_path / "run.nc")).problem == problem
 
 
+@pytest.mark.parametrize("start", [0.5, [0.5, 0.2]])
+def test_trained_parameters_survive_the_file_with_the_axes_that_they_have(tmp_path, start):
+    network = sl.TwoLayer("erf", readout=sl.Trained(start), output_bias=sl.Trained(0.1))
+    problem = sl.Problem(loss=network, sample_ratio=2.0, teacher=sl.Normal(1.0), init=sl.Normal(0.5), width=2)
+    ema = {"ema": sl.EMA(10.0)}
+    runs = sl.simulate(problem, sl.SGD(0.2), dim=40, trials=2, t_max=0.2, averages=ema)
+    theory = sl.solve(problem, sl.SGD(0.2), t_max=0.2, averages=ema, samples=512, replicas=4, tol=0.5, progress=False)
+    for result in (runs, theory):
+        back = sl.load(result.save(tmp_path / "run.nc", overwrite=True))
+        for name in ("readout", "ema.readout", "output_bias"):
+            assert back.variables[name].dims == result.variables[name].dims
+            np.testing.assert_array_equal(back[name], result[name])
+
+
 @pytest.mark.parametrize("kind", ["missing", "text", "foreign", "truncated", "later", "folder", "mangled"])
 def test_files_that_are_not_results(pair, tmp_path, kind):
     path = tmp_path / "x.nc"

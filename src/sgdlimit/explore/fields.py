@@ -102,6 +102,10 @@ PROBLEM: tuple[Field, ...] = (
     Choice("activation", "φ", "activation", "erf", {"erf": "erf", "tanh": "tanh", "relu": "ReLU"},
            when={"loss": ("two_layer",)}),
     Number("width", "m", "units of the student", 2, 1, 8, when={"loss": ("two_layer",)}),
+    Choice("readout", "g", "second layer", "fixed", {"fixed": "fixed", "trained": "trained"},
+           {"fixed": "g = 1", "trained": "Σₐ gₐ φ(rₐ), from gₐ = 1/a on"}, when={"loss": ("two_layer",)}),
+    Number("readout_rate", "ρ_g", "rate of the second layer", 1.0, 0.0, 10.0, (0.0, 4.0, 0.05),
+           when={"readout": ("trained",), "loss": ("two_layer",)}),
     Choice("labels", "y", "labels", "sign",
            {"sign": "sign of the teacher", "logit": "random, by log-odds", "random_signs": "random signs",
             "linear": "linear teacher", "two_layer": "two-layer teacher", "noise": "noise alone",
@@ -154,6 +158,19 @@ ALGORITHM: tuple[Field, ...] = (
     Number("dt", "Δt", "time step", 0.05, 0.01, 0.5, (0.01, 0.2, 0.01), when={"algorithm": DISCRETE}),
 )  # fmt: skip
 
+STEP: tuple[Field, ...] = (
+    Choice("momentum", "", "momentum", "none", {"none": "none", "heavy_ball": "heavy ball"},
+           {"heavy_ball": "v ← (1 − κη/d)v − η·gradient, θ ← θ + (η/d)v"}),
+    Number("friction", "κ", "friction", 1.0, 0.05, 20.0, (0.1, 10.0, 0.01), logarithmic=True,
+           when={"momentum": ("heavy_ball",)}),
+    Choice("clip", "", "clipping", "none", {"none": "none", "sample": "gradient of a sample"},
+           {"sample": "|x||ℓ| ≤ c"}),
+    Number("threshold", "c", "longest gradient", 1.0, 0.01, 100.0, (0.05, 5.0, 0.05), when={"clip": ("sample",)}),
+    Choice("average", "", "average of the weights", "none", {"none": "none", "ema": "exponential, EMA"},
+           {"ema": "θ̄′ = rate·(θ − θ̄)"}),
+    Number("ema_rate", "", "rate of the EMA", 1.0, 0.02, 50.0, (0.1, 5.0, 0.05), when={"average": ("ema",)}),
+)  # fmt: skip
+
 EFFORT: tuple[Field, ...] = (
     Choice("tol", "", "accuracy", "0.02",
            {"0.05": "5 %", "0.02": "2 %", "0.01": "1 %", "0.005": "0.5 %"}),
@@ -165,7 +182,8 @@ EFFORT: tuple[Field, ...] = (
 SHOWN: tuple[Field, ...] = (
     Choice("curves", "", "curves", ("train_error", "test_error"),
            {"train_error": "train error", "test_error": "test error", "train_loss": "train loss",
-            "test_loss": "test loss", "overlap": "overlap with the teacher", "norm": "norm of the weights"}),
+            "test_loss": "test loss", "overlap": "overlap with the teacher", "norm": "norm of the weights",
+            "readout": "second layer"}),
     Choice("kernel", "", "two-time kernel", "C_theta",
            {"C_theta": "correlation of the weights", "R_theta": "response of the weights",
             "R_ell": "response of the force"},
@@ -177,7 +195,8 @@ SHOWN: tuple[Field, ...] = (
 """How things are drawn: no number depends on these."""
 
 GROUPS: dict[str, tuple[Field, ...]] = {
-    "Numbers": NUMBERS, "Problem": PROBLEM, "Algorithm": ALGORITHM, "Accuracy and runs": EFFORT, "Drawing": SHOWN,
+    "Numbers": NUMBERS, "Problem": PROBLEM, "Algorithm": ALGORITHM, "Step and average": STEP,
+    "Accuracy and runs": EFFORT, "Drawing": SHOWN,
 }  # fmt: skip
 FIELDS: dict[str, Field] = {f.name: f for group in GROUPS.values() for f in group}
 DRAWN_ONLY = tuple(f.name for f in SHOWN)

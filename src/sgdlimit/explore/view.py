@@ -60,7 +60,7 @@ class View:
     @staticmethod
     def of(values: Mapping[str, Any]) -> "View":
         """From checked values of some fields; refused is what does not go together."""
-        full = {name: f.default for name, f in FIELDS.items()} | dict(values)
+        full: Words = {name: f.default for name, f in FIELDS.items()} | dict(values)
         if full["loss"] in BINARY and full["labels"] not in SIGNS:
             why = f"the {full['loss']} loss reads labels ±1; take {', '.join(SIGNS)}, or another loss"
             raise reject("labels", full["labels"], why)
@@ -68,6 +68,9 @@ class View:
             raise reject("labels", full["labels"], "two Gaussian classes are labelled by their class; take classes")
         if full["labels"] == "classes" and full["data"] != "mixture":
             raise reject("data", full["data"], "labels by class need classes; take mixture")
+        if matters("ema_rate", full) and 1 / full["ema_rate"] > full["t_max"]:
+            why = f"the mean reaches back by {1 / full['ema_rate']:.3g}, longer than t = {full['t_max']:g}; raise it"
+            raise reject("ema_rate", full["ema_rate"], why)
         return View({name: full[name] if matters(name, full) else f.default for name, f in FIELDS.items()})
 
     def __getitem__(self, name: str) -> Any:
@@ -80,7 +83,8 @@ class View:
 
     def key(self, kind: str) -> str:
         """The same for views with the same runs, or, for other kinds of work, with the same theory."""
-        return self.query(without=(*DRAWN_ONLY, "tol") if kind == "runs" else DRAWN_ONLY + OF_RUNS)
+        without = {"runs": ("tol",), "kernels": (*OF_RUNS, "average", "ema_rate")}.get(kind, OF_RUNS)
+        return self.query(without=DRAWN_ONLY + without)
 
     def check_runs(self) -> None:
         """Refuse runs whose data are too large for a page that should answer soon."""
@@ -96,10 +100,18 @@ class View:
         return self["width"] if matters("width", self.values) else 1
 
     @property
+    def trained(self) -> bool:
+        """Whether the second layer is."""
+        return matters("readout_rate", self.values)
+
+    @property
     def problem(self) -> Words:
         """As in the table [problem] of a TOML file."""
         v, planted = self.values, self["labels"] in PLANTED
         inside = {"activation": v["activation"]} if v["loss"] == "two_layer" else {}
+        if self.trained:  # units that start alike would stay alike
+            start = [1 / (unit + 1) for unit in range(self.units)] if self.units > 1 else 1.0
+            inside["readout"] = {"name": "Trained", "start": start, "rate": v["readout_rate"]}
         penalty = {"name": _camel(v["penalty"]), "strength": v["lam"]}
         words: Words = {
             "loss": {"name": _camel(v["loss"])} | inside,
@@ -130,24 +142,34 @@ class View:
     def algorithm(self) -> Words:
         """As in the table [algorithm] of a TOML file."""
         taken = {word: self[name] for name, word in ARGUMENTS.items() if matters(name, self.values)}
-        return {"name": ALGORITHMS[self["algorithm"]]} | taken
+        parts: Words = {"clip": self["threshold"]} if self["clip"] != "none" else {}
+        if self["momentum"] != "none":
+            parts["momentum"] = {"name": "HeavyBall", "friction": self["friction"]}
+        return {"name": ALGORITHMS[self["algorithm"]]} | taken | ({"step": {"name": "Step"} | parts} if parts else {})
 
     @property
     def theory_options(self) -> Words:
         """What `sl.solve` is told for the refined curves."""
-        return self._shared | {"tol": float(self["tol"])}
+        return self._shared | {"tol": float(self["tol"])} | self._averages
 
     @property
     def kernel_options(self) -> Words:
-        """What `sl.solve` is told for kernels and the law of the weights."""
+        """What `sl.solve` is told for kernels, which it does not have with momentum, and the law of the weights."""
         times = [share * self["t_max"] for share in SNAPSHOTS]
         samples = 16384 if self.units == 1 else 4096
-        return self._shared | {"samples": samples, "tol": ROUGH, "kernels": True, "snapshots": times}
+        known = self["momentum"] == "none"
+        return self._shared | {"samples": samples, "tol": ROUGH, "kernels": known, "snapshots": times}
 
     @property
     def runs_options(self) -> Words:
         """What `sl.simulate` is told for the runs."""
-        return {"dim": self["dim"], "trials": self["trials"]} | self._shared
+        return {"dim": self["dim"], "trials": self["trials"]} | self._shared | self._averages
+
+    @property
+    def _averages(self) -> Words:
+        """Of the iterates, by name."""
+        ema = {"name": "EMA", "rate": self["ema_rate"]}
+        return {"averages": {"ema": ema}} if self["average"] == "ema" else {}
 
     @property
     def _shared(self) -> Words:
@@ -170,7 +192,13 @@ def python(view: View) -> str:
     """A script: the same curves, kernels and runs to the last bit, and the picture."""
     problem = "".join(f"    {name}={_call(value)},\n" for name, value in view.problem.items())
     scales = {f"log_{axis}": True for axis in ("time", "value") if view[f"{axis}_axis"] == "log"}
-    drawing = {"variables": list(view["curves"])} | scales
+    there = {"overlap": view["labels"] not in ("random_signs", "noise"), "readout": view.trained}
+    shown = [name for name in view["curves"] if there.get(name, True)]
+    drawing = ({"variables": shown} if shown else {}) | scales
+    drawn = ["runs", "theory"]
+    if view["average"] != "none":
+        drawn += [f'{result}.averages["{view["average"]}"]' for result in drawn]
+    drawn += [f"{name}={value!r}" for name, value in drawing.items()]
     lines = [
         "import sgdlimit as sl",
         "",
@@ -182,9 +210,10 @@ def python(view: View) -> str:
         "",
         "print(theory)",
         "print(sl.compare(runs, theory))",
-        f"sl.plot.learning_curves(runs, theory, {_arguments(drawing)})",
-        f'kernels.dataset["{view["kernel"]}"][:, :, 0, 0].plot(x="earlier")',
+        f"sl.plot.learning_curves({', '.join(drawn)})",
     ]
+    if view.kernel_options["kernels"]:
+        lines.append(f'kernels.dataset["{view["kernel"]}"][:, :, 0, 0].plot(x="earlier")')
     return "\n".join(lines) + "\n"
 
 
@@ -198,15 +227,17 @@ def toml(view: View) -> str:
 
 
 def _call(value: Any) -> str:
-    """Words as a call of the library."""
+    """Words as a call of the library, or a dictionary of calls."""
     if not isinstance(value, dict):
         return repr(value)
+    if "name" not in value:
+        return "{" + ", ".join(f"{name!r}: {_call(part)}" for name, part in value.items()) + "}"
     inside = {name: part for name, part in value.items() if name != "name"}
     return f"sl.{value['name']}({_arguments(inside)})"
 
 
 def _arguments(words: Words) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in words.items())
+    return ", ".join(f"{name}={_call(value)}" for name, value in words.items())
 
 
 def _value(value: Any) -> str:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import algorithm_from_words, problem_from_words
+from ..describe import algorithm_from_words, from_words, nowhere, problem_from_words
 from ..errors import told_by_status
 from ..results import Result, Solution
 from ..results.quality import ERROR
 from ..results.storage import netcdf
-from ..results.variables import TABLE
+from ..results.variables import TABLE, bare, ordered
 from ..simulation import simulate
 from ..solver import solve
 from .view import ROUGH, View, Words
@@ -58,12 +58,12 @@ def refined(query: str, tell: Tell) -> None:
 
 
 def kernels(query: str, tell: Tell) -> None:
-    """Two-time kernels of the first unit, and the density of the weights at a few times."""
+    """Two-time kernels of the first unit, where there are any, and the density of the weights at a few times."""
     view = View.read(query)
     solution = _solved(view, **view.kernel_options)
     time = solution.time
     maps = {}
-    for name in ("C_theta", "R_theta", "R_ell"):
+    for name in ("C_theta", "R_theta", "R_ell") if view.kernel_options["kernels"] else ():
         causal = name == "C_theta" or time[None, :] <= time[:, None]
         maps[name] = np.where(causal, solution[name][:, :, 0, 0], np.nan)
     weights = solution["theta"] if "theta" in solution else np.zeros((0, 0, 0))
@@ -91,7 +91,7 @@ def runs(query: str, tell: Tell) -> None:
             send()
 
     with told_by_status():  # the page shows it
-        found = simulate(problem, algorithm, **view.runs_options, workers=1, watch=watch, progress=False)
+        found = simulate(problem, algorithm, **_given(view.runs_options), workers=1, watch=watch, progress=False)
     send()
     laws = []
     if "theta" in found:
@@ -99,7 +99,7 @@ def runs(query: str, tell: Tell) -> None:
     tell(_json({"weights": laws, **_ended(found)}))
     tell(netcdf(found), "runs.nc")
     columns = {"trial": np.repeat(np.arange(found.trials), len(found.time)), "time": np.tile(found.time, found.trials)}
-    columns |= {n: v.ravel() for n, v in _entries({name: found[name] for name in found.curves}, 2).items()}
+    columns |= {n: v.ravel() for n, v in _entries({name: found[name] for name in found.variables}, 2).items()}
     tell(_csv(columns, found), "runs.csv")
 
 
@@ -109,7 +109,14 @@ KINDS = {"curves": curves, "refined": refined, "kernels": kernels, "runs": runs}
 
 def _solved(view: View, **options: Any) -> Solution:
     with told_by_status():  # the page shows it
-        return solve(problem_from_words(view.problem), algorithm_from_words(view.algorithm), progress=False, **options)
+        problem, algorithm = problem_from_words(view.problem), algorithm_from_words(view.algorithm)
+        return solve(problem, algorithm, progress=False, **_given(options))
+
+
+def _given(options: Words) -> Words:
+    """Arguments from their words: averages of the iterates are objects."""
+    named = options.get("averages", {}).items()
+    return options | {"averages": {name: from_words("average", own, "average", nowhere) for name, own in named}}
 
 
 def _ended(result: Result) -> Words:
@@ -134,19 +141,20 @@ def _theory(solution: Solution) -> Words:
 
 def _curves(solution: Solution) -> dict[str, np.ndarray]:
     """Value and total error over time of every entry of every curve that the page shows."""
-    return _entries({name: np.stack(solution.curve(name)) for name in solution.curves}, 2)
+    return _entries({name: np.stack(solution.curve(name)) for name in solution.variables if bare(name) in SHOWN}, 2)
 
 
 def _entries(values: Mapping[str, np.ndarray], before: int) -> dict[str, np.ndarray]:
-    """What the page shows of these, entry by entry of the axes behind the first ones: "norm 2,1" of a matrix `norm`.
+    """What the page shows of these, entry by entry of the axes behind the first ones: "norm 2,1" of a matrix `norm`,
+    "ema.norm 2,1" of that of an average of the iterates.
 
     Of a symmetric matrix only the lower half.
     """
     found = {}
-    for name in SHOWN:
-        shape = values[name].shape[before:] if name in values else (0,)
+    for name in ordered(name for name in values if bare(name) in SHOWN):
+        shape = values[name].shape[before:]
         for place in np.ndindex(*shape):
-            if name != "norm" or place[1] <= place[0]:
+            if bare(name) != "norm" or place[1] <= place[0]:
                 suffix = "" if math.prod(shape) == 1 else f" {','.join(str(i + 1) for i in place)}"
                 found[name + suffix] = values[name][(..., *place)]
     return found

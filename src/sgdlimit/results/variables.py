@@ -75,6 +75,8 @@ TABLE = {
 """Variables in the order in which a result lists them; the user's own metrics follow."""
 
 COMPARABLE = tuple(name for name, entry in TABLE.items() if entry.comparable)
+PARAMETERS = ("readout", "bias", "output_bias")
+"""Of a network; trained, each has as many axes as the user gave it: `dims`."""
 TWO_TIME = tuple(name for name, entry in TABLE.items() if "earlier" in entry.dims)
 
 BESIDE = {

@@ -27,9 +27,14 @@ export class Controls {
     return Object.entries(this.fields.get(name).when).every(([other, allowed]) => allowed.includes(this.state[other]));
   }
 
+  /** Whether a field has a meaning and is not at its default. */
+  chosen(name) {
+    return this.state[name] !== this.fields.get(name).default && this.matters(name);
+  }
+
   /** The state as the part of an address behind #. */
   query() {
-    const said = [...this.fields.values()].filter((f) => this.state[f.name] !== f.default && this.matters(f.name));
+    const said = [...this.fields.values()].filter((f) => this.chosen(f.name));
     return new URLSearchParams(said.map((f) => [f.name, this.state[f.name]])).toString();
   }
 
@@ -57,7 +62,7 @@ export class Controls {
 
   /** Mark the field that an error message names; nothing for none. */
   blame(message) {
-    const name = message ? message.split(":")[0] : "";
+    const name = message ? message.split(":")[0].split(".").at(-1) : ""; // Step.momentum is the field momentum
     for (const [other, row] of this.shown) {
       const wrong = other === name;
       row.box.classList.toggle("wrong", wrong);

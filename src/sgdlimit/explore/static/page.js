@@ -61,6 +61,10 @@ function reconcile(name) {
     if (s.data !== "mixture") controls.set("labels", "two_layer");
     if (s.init === "0") controls.set("init", "0.5");
   }
+  if (name === "readout") {
+    const others = s.curves.split(",").filter((curve) => curve !== "readout");
+    controls.set("curves", [...(others.length ? others : ["train_error"]), ...(s.readout === "trained" ? ["readout"] : [])].join(","));
+  }
   if (name === "labels" && BINARY.includes(s.loss) && !SIGNS.includes(s.labels)) controls.set("loss", "square");
   if (name === "labels" && (s.labels === "classes") !== (s.data === "mixture")) controls.set("data", s.labels === "classes" ? "mixture" : "iid");
   if (name === "data" && (s.labels === "classes") !== (s.data === "mixture")) controls.set("labels", s.data === "mixture" ? "classes" : BINARY.includes(s.loss) ? "sign" : "linear");
@@ -68,7 +72,8 @@ function reconcile(name) {
 
 function formula() {
   const s = controls.state;
-  const parts = [["L", controls.words("loss")], ["y", controls.words("labels")], ["H", controls.words("penalty")], ["x", controls.words("data")], [controls.fields.get("algorithm").options[s.algorithm], controls.words("algorithm")]];
+  const beside = ["readout", "momentum", "clip", "average"].filter((name) => controls.chosen(name));
+  const parts = [["L", controls.words("loss")], ["y", controls.words("labels")], ["H", controls.words("penalty")], ["x", controls.words("data")], ...beside.map((name) => [controls.fields.get(name).words, controls.words(name)]), [controls.fields.get("algorithm").options[s.algorithm], controls.words("algorithm")]];
   $("formula").replaceChildren(...parts.flatMap(([name, words], i) => {
     const bold = document.createElement("b");
     bold.textContent = name;

@@ -1,6 +1,6 @@
 // Pictures. They compute nothing but means and standard deviations of runs.
 
-const NAMES = ["train_error", "test_error", "train_loss", "test_loss", "overlap", "norm"];
+const NAMES = ["train_error", "test_error", "train_loss", "test_loss", "overlap", "norm", "readout"];
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset" };
 
@@ -8,13 +8,18 @@ export function mark(name) {
   return Math.max(0, NAMES.indexOf(base(name)));
 }
 
+/** "norm" of "norm 2,1", and of "ema.norm 2,1", that of an average of the weights. */
 export function base(name) {
-  return name.split(" ")[0];
+  return name.split(" ")[0].split(".").at(-1);
+}
+
+function average(name) {
+  return name.includes(".") ? name.split(".")[0].toUpperCase() : "";
 }
 
 export function spoken(name) {
-  const [first, entry] = name.split(" ");
-  return first.replace("_", " ") + (entry ? ` ${entry}` : "");
+  const entry = name.split(" ")[1];
+  return base(name).replace("_", " ") + (entry ? ` ${entry}` : "") + (average(name) ? ` of the ${average(name)}` : "");
 }
 
 function colours() {
@@ -78,14 +83,14 @@ export function drawCurves(place, theory, stage, runs, chosen, axes, last) {
     const least = log ? Math.min(...value.filter((v) => v > 0)) / 10 : -Infinity;
     const edge = (sign) => value.map((v, i) => Math.max(least, v + sign * 2 * (error[i] ?? 0)));
     traces.push({ x: [...x, ...x.slice().reverse()], y: [...edge(1), ...edge(-1).reverse()], fill: "toself", fillcolor: faded(colour, doubtful ? 0.35 : 0.2), line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false });
-    traces.push({ x, y: value, name: `${spoken(name)}, ${diverged ? "diverged" : doubtful ? "unreliable" : stage}`, mode: "lines", line: { color: colour, width: 2.2, dash: doubtful ? "dot" : dash, simplify: false }, customdata: error.map((e) => 2 * e), hovertemplate: "%{y:.4g} ± %{customdata:.2g}" });
+    traces.push({ x, y: value, name: `${spoken(name)}, ${diverged ? "diverged" : doubtful ? "unreliable" : stage}`, mode: "lines", line: { color: colour, width: average(name) ? 1.6 : 2.2, dash: doubtful ? "dot" : dash, simplify: false }, customdata: error.map((e) => 2 * e), hovertemplate: "%{y:.4g} ± %{customdata:.2g}" });
   });
   const running = [...(runs?.trials.values() ?? [])];
   Object.keys(running[0]?.values ?? {}).filter((name) => chosen.includes(base(name))).forEach((name) => {
     const colour = of(`c${mark(name)}`);
     running.forEach((trial) => traces.push({ x: trial.time, y: trial.values[name], mode: "lines", line: { color: faded(colour, 0.3), width: 1 }, hoverinfo: "skip", showlegend: false }));
     const rows = averaged(runs, name);
-    traces.push({ x: rows.map((r) => r.time), y: rows.map((r) => r.mean), name: `${spoken(name)}, runs`, mode: "markers", marker: { color: colour, size: 6, symbol: "circle-open", line: { width: 1.6 } }, error_y: { type: "data", array: rows.map((r) => r.deviation), color: faded(colour, 0.65), thickness: 1.2, width: 0 }, customdata: rows.map((r) => r.deviation), hovertemplate: "%{y:.4g} (sd %{customdata:.2g})" });
+    traces.push({ x: rows.map((r) => r.time), y: rows.map((r) => r.mean), name: `${spoken(name)}, runs`, mode: "markers", marker: { color: colour, size: 6, symbol: average(name) ? "diamond-open" : "circle-open", line: { width: 1.6 } }, error_y: { type: "data", array: rows.map((r) => r.deviation), color: faded(colour, 0.65), thickness: 1.2, width: 0 }, customdata: rows.map((r) => r.deviation), hovertemplate: "%{y:.4g} (sd %{customdata:.2g})" });
   });
   const narrow = place.clientWidth < 560;
   const end = theory?.time.at(-1) ?? last;
@@ -112,7 +117,7 @@ export function drawKernel(place, found, name) {
   const traces = all.length ? [{ type: "heatmap", x: found.time, y: found.time, z, ...scale, hovertemplate: "t = %{y:.3g}, t′ = %{x:.3g}<br>%{z:.4g}<extra></extra>", colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11 } } }] : [];
   return Plotly.react(place, traces, layout({
     xaxis: { text: "earlier time  t′" }, yaxis: { text: "time  t" },
-    annotations: all.length ? [] : empty(of), margin: { l: 48, r: 8, t: 8, b: 42 },
+    annotations: all.length ? [] : empty(of, found ? "not known with momentum" : undefined), margin: { l: 48, r: 8, t: 8, b: 42 },
   }), CONFIG);
 }
 
@@ -136,8 +141,8 @@ export function drawWeights(place, found, runs) {
   }), CONFIG);
 }
 
-function empty(of) {
-  return [{ x: 0.5, y: 0.5, xref: "paper", yref: "paper", text: "nothing yet", showarrow: false, font: { color: of("soft") } }];
+function empty(of, text = "nothing yet") {
+  return [{ x: 0.5, y: 0.5, xref: "paper", yref: "paper", text, showarrow: false, font: { color: of("soft") } }];
 }
 
 export function short(number) {
