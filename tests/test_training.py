@@ -277,3 +277,17 @@ def test_what_has_no_limit_is_refused_by_name(name):
     algorithm, more, words, said = WRONG[name]
     with pytest.raises(sl.InputError, match=said):
         sl.solve(logistic(**more), algorithm, t_max=2.0, **words)
+
+
+@pytest.mark.parametrize("rate", [lambda time: 1.0 - time, lambda time: jnp.sqrt(1.0 - time)], ids=["sign", "nan"])
+def test_a_rate_that_is_no_positive_number_ends_the_march(rate):
+    with pytest.warns(sl.DivergenceWarning, match="Rate gives no number ≥ 0"):
+        found = sl.solve(logistic(), sl.SGD(0.4, step=sl.Step(rate=sl.Rate(rate))), t_max=2.0, dt=0.1, samples=4096)
+    assert found.status == "diverged"
+    assert 0.9 < found.time[-1] < 1.2
+    assert np.all(np.isfinite(found["norm"]))
+
+
+def test_one_number_in_a_list_is_one_number():
+    shared = sl.TwoLayer("tanh", readout=sl.Trained([0.7]), bias=[0.2])
+    assert float(shared.predict(0.5)) == pytest.approx(0.7 * math.tanh(0.7), rel=1e-5)

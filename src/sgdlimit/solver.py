@@ -257,4 +257,6 @@ def _divergence(found: Marched) -> str:
     limit = None if tau is None else largest_stable(problem, algorithm=algorithm)
     step = float(np.max(np.diff(found.steps.times)))
     stiff = stiff_words(problem, algorithm.stable, step, 3.0) if algorithm.discrete else ""
-    return divergence_words(tau, limit, f"t = {at:.4g} ({reason})") + stiff
+    rate = algorithm.how.rate
+    rule = "" if rate is None else f"; or {type(rate).__name__} gives no number ≥ 0 there"
+    return divergence_words(tau, limit, f"t = {at:.4g} ({reason})") + rule + stiff

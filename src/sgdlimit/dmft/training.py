@@ -137,6 +137,7 @@ def forced(
             shortened, factor, squares = shortened * own, mean(own), mean(own**2)
         else:
             factor = rate.factor(training.rule, seen)
+            factor = jnp.where(factor >= 0, factor, jnp.nan)  # then the march ends here
             squares = jnp.square(factor)
     pace = jnp.asarray(problem.schedule(step.t)) * how.boost * (1.0 if rate is None or rate.by_batch else factor)
 

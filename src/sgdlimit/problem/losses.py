@@ -182,25 +182,23 @@ def activation(argument: str, given: Any) -> Callable[..., Any]:
     return given
 
 
-def read_out(argument: str, readout: Any, hidden: Array) -> Array:
-    """Σ_a readout_a·hidden_a, the second layer of a network; one number serves all units."""
-    weights = jnp.asarray(readout)
-    if weights.ndim and weights.shape != jnp.shape(hidden):
-        why = f"give one number, or one for each of the {jnp.size(hidden)} units"
-        raise reject(argument, f"{weights.size} numbers", why)
-    return jnp.sum(weights * hidden)
+def by_unit(argument: str, given: Any, units: Array) -> Array:
+    """Numbers of units as they are multiplied or added; one number serves all units."""
+    numbers = jnp.asarray(given)
+    if numbers.size == 1:
+        return numbers.reshape(())
+    if numbers.shape != jnp.shape(units):
+        why = f"give one number, or one for each of the {jnp.size(units)} units"
+        raise reject(argument, f"{numbers.size} numbers", why)
+    return numbers
 
 
 def network(where: str, own: Any, r: Array) -> Array:
     """Σ_a readout_a·activation(r_a + bias_a) + output_bias, of a student or a teacher with these fields."""
-    bias, level = now(own.bias), now(own.output_bias)
-    if bias is not None:
-        bias = jnp.asarray(bias)
-        if jnp.ndim(bias) and jnp.shape(bias) != jnp.shape(r):
-            given, why = f"{jnp.size(bias)} numbers", f"give one number, or one for each of the {jnp.size(r)} units"
-            raise reject(f"{where}.bias", given, why)
-        r = r + bias
-    out = read_out(f"{where}.readout", now(own.readout), own.activation(r))
+    if (bias := now(own.bias)) is not None:
+        r = r + by_unit(f"{where}.bias", bias, r)
+    hidden, level = own.activation(r), now(own.output_bias)
+    out = jnp.sum(by_unit(f"{where}.readout", now(own.readout), hidden) * hidden)
     return out if level is None else out + jnp.asarray(level)
 
 
