@@ -41,7 +41,10 @@ def private(ratio: float, mu: float) -> sl.ProportionalSGD:
 
 def epsilon(mu: float, failure: float = 1e-5) -> float:
     """ε of (ε, δ)-differential privacy that a μ-private run has at this probability of failure δ."""
-    return brentq(lambda e: norm.cdf(mu / 2 - e / mu) - np.exp(e) * norm.cdf(-mu / 2 - e / mu) - failure, 0.0, 100.0)
+    def excess(e: float) -> float:
+        return float(norm.cdf(mu / 2 - e / mu) - np.exp(e) * norm.cdf(-mu / 2 - e / mu)) - failure
+
+    return float(brentq(excess, 0.0, 100.0))  # type: ignore[arg-type]
 
 
 def main(output: Any) -> dict[str, sl.Report]:
