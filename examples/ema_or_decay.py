@@ -1,10 +1,11 @@
 """Average the weights, or decay the learning rate?
 
 Ridge regression by hot SGD, δ = 3, τ = 1. At a constant rate the noise of the batches holds the test error at 0.51,
-where gradient flow reaches 0.358. At t = 10 an exponential mean of the weights has 0.414, their mean since t = 5 has
-0.413, and a rate that falls as a cosine has 0.403: the average takes away two thirds of what the noise costs, and
-needs no plan of how long training will last. Left: test errors. Right: the same above gradient flow. Lines: exact
-limit, with a band of two errors. Points: SGD, mean and two standard errors.
+where gradient flow reaches 0.358. At t = 10 an exponential mean of the weights, over 2 units of time, and their mean
+since t = 5 have 0.413, and a rate that falls as a cosine has 0.403: an average takes away 63 % of what the noise
+costs, the schedule 70 %, and the exponential mean needs no plan of how long training will last. Left: test errors.
+Right: the same above gradient flow. Lines: exact limit, with a band of two errors. Points: SGD, mean and two standard
+errors.
 
     python examples/ema_or_decay.py ema_or_decay.png
 """
@@ -31,7 +32,7 @@ AVERAGES = {"ema": sl.EMA(0.5), "mean": sl.RunningMean(start=T_MAX / 2)}
 def main(output: Any) -> dict[str, sl.Report]:
     times = np.linspace(0.0, T_MAX, 41)
     size: dict[str, Any] = {"dim": DIM, "trials": TRIALS, "times": times[::4]}
-    theory = sl.solve(PROBLEM, ALGORITHM, times=times, averages=AVERAGES, dt=0.05, samples=131072)
+    theory = sl.solve(PROBLEM, ALGORITHM, times=times, averages=AVERAGES, dt=0.05, samples=524288)
     runs = sl.simulate(PROBLEM, ALGORITHM, averages=AVERAGES, **size)
     slower = sl.least_squares(DECAYING, ALGORITHM, times=times), sl.simulate(DECAYING, ALGORITHM, **size)
     flow = sl.least_squares(PROBLEM, sl.GradientFlow(), times=times)

@@ -180,6 +180,12 @@ MANY_UNITS: Room = {
     "erf committee": call("TwoLayer", activation=erf),
     "tanh committee": call("TwoLayer", activation=tanh, loss=call("Huber", threshold=small_width)),
     "relu committee": call("TwoLayer", activation="relu", loss=call("Absolute")),
+    "trained network": call(
+        "TwoLayer",
+        activation=tanh,
+        readout=call("Trained", start=between(0.1, 2.0), rate=or_zero(between(0.1, 2.0))),
+        output_bias=call("Trained", start=0.0),
+    ),
     "own loss": call("Loss", fn=squares),
     "own error": call("Loss", fn=squares, predict=total, error=absolute),
     "field": call("VectorField", fn=rotating, loss=squares, predict=total),
@@ -250,6 +256,22 @@ ALGORITHMS: Room = {
     "proportional": call("ProportionalSGD", batch_fraction=share),
     "persistent": call("PersistentSGD", batch_fraction=share, correlation_time=between(0.01, 10.0)),
 }
+STEPS: Room = {
+    "clip and noise": call("Step", clip=small_width, weight_noise=or_zero(between(0.01, 1.0))),
+    "batch and decay": call("Step", clip=call("Clip", threshold=small_width, per="batch"), decay=strength),
+    "heavy ball": call("Step", momentum=call("HeavyBall", friction=between(0.2, 5.0)), gradient_noise=share),
+    "fixed beta": call("Step", momentum=call("Nesterov", beta=st.floats(0.0, 0.5).map(lambda x: round(x, 3)))),
+    "adagrad": call("Step", rate=call("AdaGradNorm", scale=share, initial=between(0.5, 2.0))),
+    "adam": call("Step", rate=call("AdamW", decay=share, scale=between(0.05, 0.5), window=between(0.2, 2.0))),
+}
+ALGORITHMS |= {
+    f"{name}, {part}": call(name, temperature=temperature, batch_size=2, step=step)
+    for name, part, step in (
+        ("SGD", "clip and noise", STEPS["clip and noise"]), ("SGD", "heavy ball", STEPS["heavy ball"]),
+        ("ShuffledSGD", "batch and decay", STEPS["batch and decay"]), ("SGD", "fixed beta", STEPS["fixed beta"]),
+        ("ShuffledSGD", "adagrad", STEPS["adagrad"]), ("SGD", "adam", STEPS["adam"]),
+    )
+}  # fmt: skip
 SOLVE_OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"t_max": 1.0, "dt": 0.125},
     "kernels": {"t_max": 1.0, "dt": 0.125, "kernels": True},
@@ -258,6 +280,7 @@ SOLVE_OPTIONS: dict[str, dict[str, Any]] = {
     "draws": {"t_max": 1.0, "dt": 0.125, "snapshots": (0.5, 1.0), "weight_metrics": {"fourth": fourth}},
     "metrics": {"t_max": 1.0, "dt": 0.125, "metrics": {"margin": margin}},
     "double": {"t_max": 1.0, "dt": 0.125, "dtype": "float64"},
+    "averages": {"t_max": 1.0, "dt": 0.125, "averages": {"late": sl.RunningMean(0.25), "ema": sl.EMA(2.0)}},
 }
 SIMULATE_OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},

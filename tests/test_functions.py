@@ -533,3 +533,12 @@ def test_metrics_see_what_they_read(name, ridge, monkeypatch):
     for average in ("train_scaled", "test_scaled", *words.get("weight_metrics", {})):
         np.testing.assert_allclose(other[average], 8 * once[average], rtol=1e-5)
         assert np.any(once[average] != 0)
+
+
+def test_a_function_whose_file_is_no_python_is_told_without_its_text(tmp_path):
+    """As one that is run from a page of text, or whose file was changed since: no reading of it may end a run."""
+    page, names = tmp_path / "page.md", {}
+    page.write_text(4 * "(an open bracket\n")
+    exec(compile("def fn(r, y):\n    return (r - y) ** 2\n", str(page), "exec"), names)
+    written = describe.to_words(sl.Loss(names["fn"]))
+    assert written["fn"]["function"] == "fn"

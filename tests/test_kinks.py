@@ -139,7 +139,7 @@ def test_names_of_activations(name, tmp_path):
         "leaky_relu": lambda x: np.maximum(x, 0.01 * x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
         "softplus": lambda x: np.log1p(np.exp(x)), "silu": lambda x: x / (1 + np.exp(-x)),
         "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))) / 2,
-        "elu": lambda x: np.where(x > 0, x, np.expm1(x)),
+        "elu": lambda x: np.where(x > 0, x, np.expm1(x)), "quadratic": np.square,
     }  # fmt: skip
     np.testing.assert_allclose(loss.predict(x), 0.5 * np.sum(known[name](x)), rtol=1e-5)
     file = tmp_path / "problem.toml"

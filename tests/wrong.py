@@ -173,6 +173,22 @@ WRONG: dict[tuple[str, str], tuple[Any, ...]] = {
     ("ShuffledSGD", "batch_size"): NO_COUNT,
     ("ProportionalSGD", "batch_fraction"): fraction,
     ("PersistentSGD", "batch_fraction"): fraction,
+    ("Trained", "start"): ("1.0", None, float("nan"), (1.0, float("inf")), {}, object),
+    ("Trained", "rate"): nonnegative,
+    ("Step", "clip"): tuple(value for value in positive if value is not None),  # None is its default
+    ("Step", "weight_noise"): tuple(value for value in nonnegative if value is not None),
+    ("Step", "gradient_noise"): tuple(value for value in nonnegative if value is not None),
+    ("Step", "decay"): tuple(value for value in nonnegative if value is not None),
+    ("Step", "momentum"): tuple(value for value in NO_MODEL if value is not None),
+    ("Step", "rate"): tuple(value for value in NO_MODEL if value is not None),
+    ("Clip", "threshold"): positive,
+    ("HeavyBall", "friction"): positive,
+    ("Nesterov", "beta"): (*nonnegative, 1.0, 2.0),
+    ("AdaGradNorm", "scale"): positive,
+    ("AdaGradNorm", "initial"): positive,
+    ("AdamW", "decay"): nonnegative,
+    ("AdamW", "scale"): positive,
+    ("AdamW", "window"): positive,
     ("PersistentSGD", "correlation_time"): positive,
 }
 """Wrong values of every argument of every model."""

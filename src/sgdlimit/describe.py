@@ -9,6 +9,7 @@ import runpy
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import jax
@@ -89,7 +90,7 @@ def _function_words(fn: Callable[..., Any]) -> Any:
             return name
     try:
         source = textwrap.dedent(inspect.getsource(fn)).strip()
-    except (OSError, TypeError):
+    except (OSError, TypeError, SyntaxError, TokenError):  # TokenError: where its file is no Python, or has changed
         source = ""
     return {"function": getattr(fn, "__qualname__", repr(fn)), "source": source}
 

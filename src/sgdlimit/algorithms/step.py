@@ -163,6 +163,11 @@ class Step:
         return of_batch or (self.rate is not None and self.rate.by_batch)
 
     @property
+    def bounded(self) -> bool:
+        """Whether no sample can pull without bound: one of B under a threshold for the batch pulls with B times it."""
+        return self.clip is not None
+
+    @property
     def noisy(self) -> bool:
         """Whether noise is added to weights or gradients."""
         return self.weight_noise is not None or self.gradient_noise is not None

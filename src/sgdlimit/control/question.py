@@ -283,7 +283,7 @@ def asked(
     averages = iterates.named_averages(given.get("averages"), times.last)
     fresh = tested(problem.data, given.get("test_data"))
     wish = Wish(kernels, given.get("snapshots"), on_samples, on_weights, fresh, averages)
-    rare, heavy = check_start(problem), check_tails(problem)
+    rare, heavy = check_start(problem), check_tails(problem, bounded=algorithm.how.bounded)
     knots = knots_of([item for item in moving_of(problem) if item[0] == "penalty"], times.last)
     linear = fields.linear_drift(problem, times.last, knots)
     check_rotated(problem, linear, wish.draws)

@@ -88,7 +88,7 @@ def online(
     seed = seed_number(seed)
     extra = own.on_samples(problem, metrics)
     _check_memory(problem, each, replicas, particles, len(blocks(algorithm, means)))
-    rare, heavy = check_start(problem), check_tails(problem, fresh=True)
+    rare, heavy = check_start(problem), check_tails(problem, fresh=True, bounded=algorithm.how.bounded)
     _check_rare(problem, rare, heavy, each, replicas)
     knots = knots_of([*moving_of(problem), *heat_of(algorithm)], float(t[-1]))
     knots = np.union1d(knots, knots_of_averages(means))

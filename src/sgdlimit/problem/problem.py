@@ -380,11 +380,12 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
     return Rare({name: value[count:].reshape(-1, len(weights)) for name, value in averaged.items()}, weights)
 
 
-def check_tails(problem: Problem, fresh: bool = False) -> tuple[str, ...]:
+def check_tails(problem: Problem, fresh: bool = False, bounded: bool = False) -> tuple[str, ...]:
     """Refuse label noise under which E ℓ² has no standard error that draws could tell; name and warn of observables.
 
     Built-in laws have light tails; a bounded force (Huber, logistic) makes any noise light.
-    fresh: whether all samples are, so that training averages are test averages.
+    fresh: whether all samples are, so that training averages are test averages. bounded: whether the force is, whatever
+    the loss says, as where every sample's gradient is clipped.
     """
     law = problem.noise
     if not isinstance(law, Law) or not law.heavy:
@@ -393,12 +394,13 @@ def check_tails(problem: Problem, fresh: bool = False) -> tuple[str, ...]:
     found = _at_start(problem, *(x.astype(np.float32) for x in (w, law.many((BLOCK,)), np.zeros((1, problem.width)))))
     index = {"force": tail_index(np.linalg.norm(found["gradient of the loss"], axis=1))}
     index |= {name: tail_index(np.sqrt(np.abs(found[name]))) for name in observables.on_samples(problem)}
-    if index["force"] < LIGHT:
+    if index["force"] < LIGHT and not bounded:
         given = f"a law under which the force has tails of index {index['force']:.2g}"
         why = "averages of samples do not settle; truncate its draws, take sl.Huber or another loss that grows less"
         raise reject("noise=Law", given, f"{why}, or sl.least_squares, which needs its moments alone")
     exact = ("train_error", "test_error")[1 - fresh :] if observables.square_of_sum(problem) else ()
-    sides = [f"{side}_{name}" for name in index for side in ("train", "test") if index[name] < LIGHT]
+    tails = [name for name in index if index[name] < LIGHT and name != "force"]
+    sides = [f"{side}_{name}" for name in tails for side in ("train", "test")]
     heavy = tuple(name for name in sides if name not in exact)
     if heavy:
         words = f"{', '.join(heavy)}: averages under this heavy-tailed noise do not settle, nor do their errors"

@@ -188,12 +188,13 @@ class Result(abc.ABC):
         return [(key, text) for key, text in lines if text]
 
     def _course(self, name: str) -> str:
-        """Axes of a variable; of a curve also where it starts and ends, of a matrix over units the mean diagonal."""
+        """Axes of a variable; of a curve also where it starts and ends, on average over units."""
         text = f"({', '.join(self.variables[name].dims)})"
         if name not in self.curves or not self.variables[name].values.size:
             return text
         mean, error = (_diagonal(part) for part in self.curve(name))
-        units = "mean diagonal " if self.curve(name)[0][0].size > 1 else ""
+        first = self.curve(name)[0][0]
+        units = "" if first.size == 1 else "mean diagonal " if first.ndim > 1 else "mean "
         last = f"{mean[-1]:.5g}" + (f" ± {error[-1]:.2g}" if 0 < error[-1] < np.inf else "")
         return f"{text}  {units}{mean[0]:.5g} → {last}"
 
