@@ -190,8 +190,8 @@ def test_a_script_of_pytorch_lies_on_its_curve(case):
     d, n, batch, trials, noise = 500, 1000, 4, 12, 0.3
     rng = np.random.default_rng(1)
     torch.manual_seed(0)
-    read: Any = None
-    curves = []
+    read = sl.from_torch(of_torch(torch, kind, torch.zeros(d, requires_grad=True), **settings), batch, "standard", d)
+    steps, curves = round(1.5 / read.time_of_step), []
     for _ in range(trials):
         teacher = rng.normal(size=d) / math.sqrt(d)
         rows = rng.normal(size=(n, d))
@@ -199,8 +199,8 @@ def test_a_script_of_pytorch_lies_on_its_curve(case):
         layer = torch.nn.Linear(d, 1, bias=False).double()
         torch.nn.init.zeros_(layer.weight)
         optimizer = of_torch(torch, kind, layer.weight, **settings)
-        read = sl.from_torch(optimizer, batch, "standard", d)
-        steps, seen = round(1.5 / read.time_of_step), []
+        assert sl.from_torch(optimizer, batch, "standard", d) == read
+        seen = []
         for step in range(steps + 1):
             if step % (steps // 5) == 0:
                 gap = layer.weight.detach().numpy()[0] - teacher

@@ -68,7 +68,8 @@ def online(
     replicas: independent repetitions, whose spread is the standard error.
     particles, dt: number of particles a replica and largest time step, used only if the penalty's gradient is not
         linear; then `x_step_error` is what steps twice as large show. Groups of coordinates share them evenly.
-    metrics: further averages by name, ψ(r, r_star, z), as in `solve`: `train_name` and `test_name`.
+    metrics: further averages by name, ψ(r, r_star, z) and trained parameters, as in `solve`: `train_name` and
+        `test_name`.
     averages: running means of the weights by name, such as {"ema": sl.EMA(0.5)}; `solution.averages["ema"]` is what was
         found of one.
     """
