@@ -234,6 +234,7 @@ def test_metrics_that_read_trained_parameters():
     endless = sl.Problem(loss=loss, teacher=sl.Normal(1.0), noise=sl.Normal(0.3), sample_ratio=math.inf)
     metrics = {
         "again": lambda r, s, z, a, c: 0.5 * (a * r + c[0] - s - z) ** 2,
+        "bare": lambda *sample, a: 0.0 * sample[0] + a,
         "scale": lambda r, r_star, z, *, a: 0.0 * r + a,
         "any": lambda r, r_star, z, **now: now["a"] + now["c"][0] + 0.0 * r,
         "places": lambda a, c, z: 0.0 * a + 1.0,  # the first three are r, r_star and z, however they are named

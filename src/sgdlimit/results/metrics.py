@@ -1,5 +1,6 @@
 """The user's own averages ψ(r, r*, z) and ψ(θ, θ*), in canonical shapes and checked before any work."""
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -65,12 +66,12 @@ def _with(fn: Callable[..., jax.Array], values: Mapping[str, Any]) -> Callable[.
 
 def _reads(fn: Callable[..., object], state: int, names: Collection[str]) -> tuple[str, ...]:
     """Those of the names that a function takes after its first arguments."""
-    takes = list((signature(fn) or {}).values())
-    if any(taken.kind is taken.VAR_KEYWORD for taken in takes):
-        first = {taken.name for taken in takes[:state] if taken.kind in BY_NAME}
-        return tuple(name for name in names if name not in first)
-    own = {taken.name for taken in takes[state:] if taken.kind in BY_NAME}
-    return tuple(name for name in names if name in own)
+    takes = (signature(fn) or {}).values()
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    first = [taken.name for taken in takes if taken.kind in by_place][:state]
+    own = {taken.name for taken in takes if taken.kind in BY_NAME}
+    any_name = any(taken.kind is taken.VAR_KEYWORD for taken in takes)
+    return tuple(name for name in names if name not in first and (any_name or name in own))
 
 
 def _checked(
