@@ -41,6 +41,7 @@ def private(ratio: float, mu: float) -> sl.ProportionalSGD:
 
 def epsilon(mu: float, failure: float = 1e-5) -> float:
     """ε of (ε, δ)-differential privacy that a μ-private run has at this probability of failure δ."""
+
     def excess(e: float) -> float:
         return float(norm.cdf(mu / 2 - e / mu) - np.exp(e) * norm.cdf(-mu / 2 - e / mu)) - failure
 
