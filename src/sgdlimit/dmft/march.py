@@ -29,10 +29,11 @@ from ..results.variables import OF
 from . import noise, planning, training
 from .integrator import Explicit, Implicit
 from .memory import ALTERNATING, Memory, Moments, ladder
+from .particles import Particles
 from .response import KickRegression, Local, Regression, Response
 from .system import Start, Step, System, each, groups_of, moments
 from .training import Iterate, Known, Training
-from .weight_side import Averages, Linear, Particles, View
+from .weight_side import Averages, Linear, View
 
 FIRST = 2**31 - 1
 """Folded into the key for the state of the increments; no step has this number."""

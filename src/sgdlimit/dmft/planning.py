@@ -20,8 +20,8 @@ from ..problem.schedules import Course, just_after
 from . import memory
 from .memory import Dense, Memory, Moments
 from .noise import STRIDES
+from .particles import Particles
 from .system import Step, System
-from .weight_side import Particles
 
 DEFAULT_STEP = 0.05
 """γ where the user names none: as in the paper's experiment; smaller where the problem is stiff."""

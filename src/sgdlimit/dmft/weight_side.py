@@ -5,7 +5,7 @@
 
 for every group of coordinates, s its variance in the data (1 for iid entries). The class means of a mixture add
 Σ_j E[ℓ_i means[c, j]] a_j to the bracket, a_j being θ*. `Linear`: h = Λ_t θ, and everything is
-linear algebra: θ_i = a_i·start + √(s/δ) Q f_i with f_i = Σ_j R_θ(i,j) F_j. `Particles`: any h, by particles.
+linear algebra: θ_i = a_i·start + √(s/δ) Q f_i with f_i = Σ_j R_θ(i,j) F_j. Any other h goes by `particles`.
 A weight side gives, before a step, R_θ and the fresh pre-activation w; `advance` takes the data's averages to the next.
 """
 
@@ -19,14 +19,11 @@ import jax.numpy as jnp
 from .._types import Array, Tree
 from ..problem.mixture import Push
 from . import noise
-from .integrator import LinearStep, pulls, slopes, stiffness
+from .integrator import LinearStep, stiffness
 from .memory import combine
 from .response import Answer, Kicks
 from .system import Start, Step, System, moments
 from .training import Drive, normals
-
-NEGLIGIBLE = 1e-8
-"""Share of the noise below which a direction of it is left to what is known. Larger ones bias: 1/M by some percent."""
 
 
 class View(NamedTuple):
@@ -85,8 +82,8 @@ class WeightSide(abc.ABC):
         """Return draws of θ_i (g, m, M) and θ* (g, k, M), the same paths at all times."""
 
 
-def _fresh(system: System, start: Start, along: Array, rest: Array) -> Array:
-    """w = Σ_q √(p_q s_q) (a^q n_q + Q_q rest^q), what Q leaves being orthogonal to all that is known."""
+def fresh(system: System, start: Start, along: Array, rest: Array) -> Array:
+    """Return w = Σ_q √(p_q s_q) (a^q n_q + Q_q rest^q), what Q leaves being orthogonal to all that is known."""
     groups, dtype = system.groups, system.dtype
     left = jnp.sqrt(groups.share * groups.variance)[:, None, None].astype(dtype) * rest
     known, within = _split(system, along)
@@ -113,32 +110,33 @@ def _split(system: System, along: Array) -> tuple[Array, Array | None]:
     own = jnp.sqrt(groups.share * groups.variance)[:, None, None] * along
     if g == 1:
         return own[0], None
-    known = _known(system, along)
+    known = known_along(system, along)
     return known, own - jnp.einsum("ab,gbc->gac", known, groups.across)
 
 
-def _known(system: System, along: Array) -> Array:
-    """E[w coordinatesᵀ] = Σ_q √(p_q s_q) a^q across_qᵀ, (m, m+k)."""
+def known_along(system: System, along: Array) -> Array:
+    """Return E[w coordinatesᵀ] = Σ_q √(p_q s_q) a^q across_qᵀ, (m, m+k)."""
     groups = system.groups
     return jnp.einsum("g,gab,gcb->ac", jnp.sqrt(groups.share * groups.variance), along, groups.across)
 
 
-def _together(system: System, rho: Array) -> Array:
-    """Σ_q p_q s_q ρ^q."""
+def over_groups(system: System, rho: Array) -> Array:
+    """Return Σ_q p_q s_q ρ^q, (n, m, m)."""
     return jnp.einsum("g,gnab->nab", system.groups.share * system.groups.variance, rho)
 
 
-def _teacher(system: System, start: Start) -> Array:
-    """θ* (g, k, M)."""
+def teachers(system: System, start: Start) -> Array:
+    """Return θ* of the particles, (g, k, M)."""
     m = system.problem.width
     return jnp.einsum("gab,gbs->gas", system.groups.root[:, m:].astype(system.dtype), start.coordinates)
 
 
-def _respond(system: System, step: Step, state: "LinearState", averages: Averages, pace: "Paced") -> "LinearState":
-    """R_θ(i+1, ·) = after (before R_θ(i, ·) − γ s [Γ R_θ(i, ·) + Σ_l 𝓡(i,l) R_θ(l, ·)]), R_θ(i+1, i) = after.
+def responded(system: System, step: Step, state: "LinearState", averages: Averages, pace: "Paced") -> "LinearState":
+    """Return the response after step i.
 
-    The bracket of one group, times s, is what the force answers to the noise that drives w. Where every coordinate has
-    its own rate that multiplies bracket and noise; with a friction both drive the velocity.
+    R_θ(i+1, ·) = after (before R_θ(i, ·) − γ s [Γ R_θ(i, ·) + Σ_l 𝓡(i,l) R_θ(l, ·)]), R_θ(i+1, i) = after. The bracket
+    of one group, times s, is what the force answers to the noise that drives w. Where every coordinate has its own rate
+    that multiplies bracket and noise; with a friction both drive the velocity.
     """
     memory, variance = system.memory, system.groups.variance[:, None, None, None]
     gamma, kappa = averages.answer.gamma, averages.answer.kappa
@@ -187,10 +185,10 @@ class Paced(NamedTuple):
         return jnp.einsum("goa,g...ab->g...ob", self.after, x + dt * velocity), velocity
 
 
-def _paced(
+def paced(
     system: System, step: Step, drive: Drive, linear: LinearStep | None = None, stiff: Array | None = None
 ) -> Paced:
-    """The step of what is linear in θ; `linear` and `stiff`: of particles, on average."""
+    """Return the step of what is linear in θ; `linear` and `stiff`: of particles, on average."""
     g, m, one = system.shape[0], system.problem.width, jnp.eye(system.problem.width)
     scales = jnp.broadcast_to(jnp.asarray(drive.penalty), (g, m)) if jnp.ndim(drive.penalty) else None
     left = 1.0 if drive.decay is None else 1.0 / (1.0 + step.dt * drive.decay)
@@ -262,13 +260,13 @@ class Linear(WeightSide):
         if state.jumps is not None:
             rest = rest + jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), state.jumps)
         if g > 1:  # past and rest are then not computed, unless draws or kernels ask for them
-            together, norm, w = _together(system, rho), *self._of_groups(system, start, state, forces, rho)
+            together, norm, w = over_groups(system, rho), *self._of_groups(system, start, state, forces, rho)
             return View(together, rho, rest, w, combine(together.astype(dtype), forces), norm, state.along)
         norm = size[:, None, None] * moments(past, past) if state.jumps is None else moments(rest, rest)
         norm = norm + jnp.einsum("gab,gcb->gac", state.along, state.along)
-        together = _together(system, rho)
+        together = over_groups(system, rho)
         if state.kicks is None:
-            w = _fresh(system, start, state.along, rest)
+            w = fresh(system, start, state.along, rest)
         else:  # the same noise, mixed as it came
             w = _known_part(system, start, _split(system, state.along)[0])
             w = w + combine(together.astype(dtype), state.kicks.moments)
@@ -308,14 +306,14 @@ class Linear(WeightSide):
         each of them would have noise that adds up to a bias of g/M.
         """
         groups, g, dt, drive = system.groups, system.shape[0], step.dt, averages.drive
-        pace = _paced(system, step, drive)
+        pace = paced(system, step, drive)
         left, pull, past = averages.with_basis, 0.0, None
         if g > 1:
             assert state.past is not None
             gamma, kappa = averages.answer.apart
             remembered = jax.vmap(combine, in_axes=(None, 0))(kappa, state.past)
             own = jnp.einsum("oa,gab->gob", gamma, state.along) + remembered
-            left, pull = left - _known(system, own), groups.variance[:, None, None] * own
+            left, pull = left - known_along(system, own), groups.variance[:, None, None] * own
             past = jax.vmap(lambda old, new: system.memory.push(step.memory, old, new))(state.past, state.along)
         scale = jnp.sqrt(groups.variance / groups.share)[:, None, None]
         pull = pull + scale * jnp.einsum("ab,gbc->gac", left, groups.across)
@@ -329,7 +327,7 @@ class Linear(WeightSide):
             jump = drive.sigma.astype(system.dtype) * normals(start, step, averages.force.shape, system.dtype)
             jumps = system.memory.push(step.memory, jumps, jump)
         kicks = state.kicks and self._kicked(system, step, start, state.kicks, averages.force, jump)
-        moved = _respond(system, step, state, averages, pace)
+        moved = responded(system, step, state, averages, pace)
         return moved._replace(along=along, past=past, kicks=kicks, jumps=jumps, speed=speed)
 
     def _kicked(self, system: System, step: Step, start: Start, past: Kicks, force: Array, jump: Array | None) -> Kicks:
@@ -348,144 +346,4 @@ class Linear(WeightSide):
         mixed = noise.mix(start.signs[2], view.rest)
         rest = jax.vmap(noise.off)(start.coordinates, mixed)
         theta = jnp.einsum("gab,gbs->gas", state.along.astype(system.dtype), start.coordinates) + rest
-        return theta, _teacher(system, start)
-
-
-class ParticleState(NamedTuple):
-    """Particles, and the moments of their past and of their noise."""
-
-    theta: Array
-    """(g, m, M)."""
-    past: Array
-    """Moments of θ_j, (g, n, m, M)."""
-    noise: Array
-    """Moments of ΔU_j, (g, n, m, M)."""
-    mean: LinearState
-    """The response of weights that all have the mean slope E∇h; `along` is not used."""
-    speed: Array | None = None
-    """Velocities, (g, m, M), where there is a friction."""
-
-
-@final
-@dataclass(frozen=True)
-class Particles(WeightSide):
-    """Array h with a derivative: particles whose start and teacher have exact second moments.
-
-    R_θ(i,j) = E[∂θ_i/∂ΔU_j] is what a regression of θ_i on the noise finds, by Gaussian integration by parts:
-    E[θ_i ΔU_kᵀ] = Σ_j R_θ(i,j) E[ΔU_j ΔU_kᵀ]. Tangents of particles would do, but where h has several wells they are
-    rare and huge; the regression's error is bounded by the spread of θ itself, and none is left where h is linear. It
-    corrects the response of weights with the mean slope, which stands alone along directions without noise.
-    """
-
-    def init(self, system: System, start: Start) -> ParticleState:
-        """Return particles at θ_0 = θ⁰, which have neither a past nor noise."""
-        (g, m, _, M), n, dtype = system.shape, system.memory.size, system.dtype
-        root = system.groups.root[:, :m].astype(dtype)
-        return ParticleState(
-            theta=jnp.einsum("gab,gbs->gas", root, start.coordinates),
-            past=jnp.zeros((g, n, m, M), dtype),
-            noise=jnp.zeros((g, n, m, M), dtype),
-            mean=Linear().init(system, start)._replace(jumps=None),
-            speed=None if system.algorithm.how.friction is None else jnp.zeros((g, m, M), dtype),
-        )
-
-    def view(self, system: System, step: Step, start: Start, state: ParticleState, forces: Array) -> View:
-        """Return R_θ by the regression, and w with the particles' second moments at all pairs of times."""
-        groups, dtype = system.groups, system.dtype
-        theta = state.theta
-        along = moments(theta, start.coordinates)
-        norm = moments(theta, theta)
-        rest = theta - jnp.einsum("gab,gbs->gas", along.astype(dtype), start.coordinates)
-        known = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.mean.Y)
-        rho = jax.vmap(self._regress)(known, rest, state.noise)
-        past = jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), forces)
-        w = _fresh(system, start, along, rest)
-        f = jnp.einsum("g,gas->as", (groups.share * groups.variance).astype(dtype), past)
-        return View(_together(system, rho), rho, rest, w, f, norm, along)
-
-    def _regress(self, known: Array, theta: Array, noise: Array) -> Array:
-        """known + the coefficients of what it leaves of θ on the moments of the noise, (n, m, m).
-
-        In double precision: directions that the noise hardly excites matter to the tangents of the samples.
-        """
-        n, m, M = noise.shape
-        flat = noise.reshape(n * m, M).astype(jnp.float64)
-        gram = moments(flat, flat)
-        left = theta - combine(known.astype(theta.dtype), noise)
-        size = jnp.sqrt(jnp.diagonal(gram))
-        size = jnp.where(size > 0, size, 1.0)
-        unit = gram / (size[:, None] * size[None, :]) + NEGLIGIBLE * jnp.eye(n * m)
-        cross = moments(left.astype(jnp.float64), flat) / size
-        more = jnp.linalg.solve(unit, cross.T).T / size
-        return known + more.reshape(m, n, m).transpose(1, 0, 2)
-
-    def advance(
-        self, system: System, step: Step, start: Start, state: ParticleState, view: View, averages: Averages
-    ) -> ParticleState:
-        """Return every particle after the recursion, and the response at the mean slope."""
-        memory, groups, dtype, dt = system.memory, system.groups, system.dtype, step.dt.astype(system.dtype)
-        drive = averages.drive
-        gamma, kappa = (part.astype(dtype) for part in averages.answer.apart)
-        remembered = jax.vmap(combine, in_axes=(None, 0))(kappa, state.past)
-        pull = jnp.einsum("oa,gas->gos", gamma, state.theta) + remembered
-        pull = pull + self._start_pull(system, start, averages, view, remembered)
-        size = jnp.sqrt(groups.variance / system.problem.sample_ratio).astype(dtype)[:, None, None]
-        jump = size * noise.mix(start.signs[1], averages.force[None])
-        if drive.sigma is not None:
-            jump = jump + drive.sigma.astype(dtype) * normals(start, step, state.theta.shape, system.dtype)
-        jump = jax.vmap(noise.off)(self._fixed(start.coordinates), jump)
-        variance = groups.variance.astype(dtype)[:, None, None]
-        pull = variance * pull
-        if (means := averages.push.means) is not None:
-            pull = pull + jnp.einsum("ok,gks->gos", means.astype(dtype), _teacher(system, start))
-        theta, speed, pace = self._moved(system, step, state, drive, jump - dt * pull)
-        push = jax.vmap(lambda past, new: memory.push(step.memory, past, new))
-        mean = _respond(system, step, state.mean, averages, pace)
-        return ParticleState(theta, push(state.past, state.theta), push(state.noise, jump), mean, speed)
-
-    def _moved(
-        self, system: System, step: Step, state: ParticleState, drive: Drive, change: Array
-    ) -> tuple[Array, Array | None, Paced]:
-        """Particles and their velocities after the step, and the step of what is linear in them, at the mean slope."""
-        problem, dt = system.problem, step.dt.astype(system.dtype)
-        scale = drive.penalty if isinstance(drive.penalty, float) else drive.penalty.astype(system.dtype)
-        if state.speed is None:
-            move = jax.vmap(lambda theta, change: system.rule.move(problem, step.t, dt, theta, change, scale))
-            theta, linear = move(state.theta, change)
-            linear = LinearStep(*(jnp.mean(part, axis=-1).astype(jnp.float64) for part in linear))
-            pace = _paced(system, step, drive, linear)
-            left = jnp.ones(()) if drive.decay is None else 1.0 / (1.0 + step.dt * drive.decay)
-            return left.astype(system.dtype) * theta, None, pace
-        pull, slope = (jax.vmap(lambda theta, f=f: f(problem, step.t, theta))(state.theta) for f in (pulls, slopes))
-        pace = _paced(system, step, drive, stiff=drive.penalty * jnp.mean(slope, axis=-1).astype(jnp.float64))
-        damp = jnp.asarray(pace.damp, system.dtype)
-        speed = damp * (state.speed + change - dt * scale * pull)
-        return jnp.einsum("goa,gas->gos", pace.after.astype(system.dtype), state.theta + dt * speed), speed, pace
-
-    def _start_pull(self, system: System, start: Start, averages: Averages, view: View, remembered: Array) -> Array:
-        """What (θ⁰, θ*) pull with in every group, (g, m, M), by Gaussian integration by parts.
-
-        R C(coordinates) = E[ℓ coordinatesᵀ] − Γ E[w_i coordinatesᵀ] − Σ_j 𝓡(i,j) E[w_j coordinatesᵀ], with the
-        equal-time term (`eq:R_ell_star_planted`; labels may jump). θ⁰ has its part where Γ cannot be told from it.
-        """
-        groups = system.groups
-        before = moments(remembered, start.coordinates)
-        left = averages.with_basis - averages.answer.apart[0] @ _known(system, view.along) - _known(system, before)
-        size = jnp.sqrt(groups.share * groups.variance)[:, None, None]
-        pull = jnp.einsum("ab,gbc->gac", left, groups.across) / jnp.where(size > 0, size, 1.0)
-        return jnp.einsum("gab,gbs->gas", pull.astype(system.dtype), start.coordinates)
-
-    def _fixed(self, coordinates: Array) -> Array:
-        """What new noise is orthogonal to: (θ⁰, θ*) and 1, made orthonormal."""
-
-        def one(rows: Array) -> Array:
-            ones = jnp.ones((1, rows.shape[1]), rows.dtype)
-            left = ones - (ones @ rows.T / rows.shape[1]) @ rows
-            size = jnp.sqrt(jnp.mean(left**2))
-            return jnp.concatenate([rows, jnp.where(size > 1e-3, left / jnp.maximum(size, 1e-3), 0.0)])
-
-        return jax.vmap(one)(coordinates)
-
-    def draw(self, system: System, start: Start, state: ParticleState, view: View) -> tuple[Array, Array]:
-        """Return the particles themselves, and their teachers."""
-        return state.theta, _teacher(system, start)
+        return theta, teachers(system, start)
