@@ -1,8 +1,8 @@
-"""Weights under a penalty that is no ridge: particles, each marched by the recursion `eq:dmft_disc_theta` (in continuous
-time `eq:theta`, with a teacher `eq:theta_planted`), as `weight_side` has it.
+"""Weights under a penalty that is no ridge: particles, each marched by the recursion of `weight_side`.
 
-R_θ is what a regression of the particles on the noise that drives them finds, in place of `eq:dmft_disc_rhotheta`
-(`eq:R_theta`; in continuous time `eq:rho_theta`, `eq:rho_theta_planted`); w is mixed from them, with C_θ (`eq:C_theta`).
+That is `eq:dmft_disc_theta`; in continuous time `eq:theta`, with a teacher `eq:theta_planted`. R_θ is what a regression
+of the particles on the noise that drives them finds, in place of `eq:dmft_disc_rhotheta` (`eq:R_theta`; in continuous
+time `eq:rho_theta`, `eq:rho_theta_planted`). w is mixed from them, with C_θ (`eq:C_theta`).
 """
 
 from dataclasses import dataclass
