@@ -67,6 +67,11 @@ class Algorithm(abc.ABC):
         """The parts of a step, `Step()` where none were given."""
         return PLAIN if self.step is None else self.step
 
+    @property
+    def pace(self) -> Any:
+        """η as a rate sees it; 1 for an algorithm without batches."""
+        return self.learning_rate if self.rows else 1.0  # type: ignore[attr-defined]
+
     # --- the increment law (theory) ---
 
     def start_increments(self, key: Key, shape: tuple[int, ...], sample_ratio: Scalar) -> Tree:

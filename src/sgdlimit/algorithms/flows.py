@@ -17,7 +17,7 @@ from ..problem.schedules import ScheduleLike
 from .base import TEMPERATURE, Algorithm, Updated, Weighted, settle_share, settle_step
 from .samples import Data, StoredData, Weights, drifts, gather
 from .step import PLAIN
-from .training import Parts, decay_of, gradients, leans, rated, renewed
+from .training import Parts, gradients, leans, rated, renewed
 
 
 @model
@@ -59,7 +59,7 @@ class GradientFlow(Algorithm):
         course = drift if velocity is None else velocity
         if velocity is not None:
             velocity = jax.tree.map(lambda u, v: v - how.friction * u, velocity, drift)
-        if (decay := decay_of(how)) is not None:
+        if (decay := how.decayed) is not None:
             course = course._replace(theta=course.theta + s * decay * weights.theta)
         return jax.tree.map(jnp.negative, course), velocity
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 
 from .._tree import function, leaf, model
-from .._types import Scalar
+from .._types import Array, Scalar
 from ..errors import reject
 from ..problem.parameters import signature
 
@@ -222,6 +222,10 @@ class ByCoordinate(RateRule):
     def factor(self, state: State, seen: Seen) -> Scalar:
         """1: it is not one factor for all."""
         return 1.0
+
+    def gain(self, squared: Array) -> Array:
+        """scale/√v of coordinates whose gradient has the mean square v/d; one that no gradient reaches stays."""
+        return jnp.where(squared > 0, self.scale / jnp.sqrt(jnp.where(squared > 0, squared, 1.0)), 0.0)
 
 
 BETA = dict(least=0.0, most=1.0 - 1e-9, why="β must be a number with 0 ≤ β < 1")

@@ -168,6 +168,12 @@ class Step:
         return self.clip is not None
 
     @property
+    def decayed(self) -> Any:
+        """λ of the decoupled decay, of the step and of its rate together; None where there is none."""
+        parts = [part for part in (self.decay, getattr(self.rate, "decay", None)) if part is not None]
+        return sum(parts) if parts else None
+
+    @property
     def noisy(self) -> bool:
         """Whether noise is added to weights or gradients."""
         return self.weight_noise is not None or self.gradient_noise is not None

@@ -223,7 +223,7 @@ def stepped(
     if how.weight_noise is not None:
         noise = how.weight_noise * jnp.sqrt(dt) * normal(two, theta.shape)
         moved = moved._replace(theta=moved.theta + noise.astype(theta.dtype))
-    if (decay := decay_of(how)) is not None:
+    if (decay := how.decayed) is not None:
         moved = moved._replace(theta=moved.theta - (dt * s * decay * theta).astype(theta.dtype))
     return moved, parts
 
@@ -243,12 +243,6 @@ def _followed(how: Step, velocity: Weights, drift: Weights, dt: Scalar) -> tuple
 
     velocity = jax.tree.map(follow, velocity, drift)
     return jax.tree.map(follow, velocity, drift) if momentum.ahead else velocity, velocity
-
-
-def decay_of(how: Step) -> Any:
-    """λ of the decoupled decay: that of the step, and that which belongs to its rule."""
-    parts = [part for part in (how.decay, getattr(how.rate, "decay", None)) if part is not None]
-    return sum(parts) if parts else None
 
 
 # --- what is refused before any work ---

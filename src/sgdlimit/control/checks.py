@@ -78,9 +78,10 @@ def _hurry(problem: Problem, algorithm: Algorithm) -> float:
         if how.rate.by_coordinate:
             slowest = float(np.min(np.mean(np.asarray(pull) ** 2, axis=0))) * float(np.max(table.variance)) / batch
             return GROWS * float(how.rate.scale) / max(slowest, 1e-12) ** 0.5
-        eta = algorithm.learning_rate if algorithm.rows else 1.0  # type: ignore[attr-defined]
         mean = float(np.mean(squared))
-        seen = Seen(0.0, eta, mean / batch, mean, loss, jnp.asarray(gram[:m, :m]), jnp.asarray(gram[:m, m:]), 0.0)
+        seen = Seen(
+            0.0, algorithm.pace, mean / batch, mean, loss, jnp.asarray(gram[:m, :m]), jnp.asarray(gram[:m, m:]), 0.0
+        )
         factor = float(how.rate.factor(how.rate.start(), seen))
     if not factor >= 0 or not np.isfinite(factor):
         why = "it must be finite and no less than zero; see which of its arguments makes it so"

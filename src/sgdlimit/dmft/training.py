@@ -126,8 +126,7 @@ def forced(
             shortened, of_batch = shortened * own, own**2 * of_batch
     seen, factor, squares = None, 1.0, 1.0
     if rate is not None:
-        eta = algorithm.learning_rate if algorithm.rows else 1.0  # type: ignore[attr-defined]
-        seen = Seen(step.t, eta, mean(of_batch), mean(squared), norm=state.norm, overlap=state.overlap)
+        seen = Seen(step.t, algorithm.pace, mean(of_batch), mean(squared), norm=state.norm, overlap=state.overlap)
         seen = seen._replace(distance=state.distance)
         if "train_loss" in wanted:
             seen = seen._replace(train_loss=mean(losses()))
@@ -262,11 +261,10 @@ def driven(system: System, step: Step, made: Forced, moved: Training) -> Drive:
             variance = jnp.full_like(variance, _length(system))
         mean = variance[:, None] * moved.squares / algorithm.used(step.t)
         if how.gradient_noise is not None:
-            mean = mean + jnp.square(how.gradient_noise) / algorithm.learning_rate  # type: ignore[attr-defined]
-        gain = jnp.where(mean > 0, rate.scale / jnp.sqrt(jnp.where(mean > 0, mean, 1.0)), 0.0)
-    decays = [part for part in (how.decay, getattr(rate, "decay", None)) if part is not None]
+            mean = mean + jnp.square(how.gradient_noise) / algorithm.pace
+        gain = rate.gain(mean)
     return Drive(
-        penalty=made.scale if gain is None else gain, gain=gain, decay=s * sum(decays) if decays else None,
+        penalty=made.scale if gain is None else gain, gain=gain, decay=None if how.decayed is None else s * how.decayed,
         sigma=how.noise(s * made.loudness) if how.noisy else None, friction=how.friction,
     )  # fmt: skip
 

@@ -127,9 +127,9 @@ def feel(problem: Problem, algorithm: Algorithm, nodes: Nodes, t: jax.Array | fl
         felt = Felt(pull, _level(pull), boost)
     else:
         felt = _by_samples(problem, now, values, algorithm, nodes, t, known, own)
-    decays, pace = (how.decay, getattr(how.rate, "decay", None)), jnp.asarray(now.schedule(t))
-    if known_decays := [part for part in decays if part is not None]:
-        felt = felt._replace(decay=pace * sum(known_decays))
+    pace = jnp.asarray(now.schedule(t))
+    if (decay := how.decayed) is not None:
+        felt = felt._replace(decay=pace * decay)
     if how.noisy and felt.noise is None:
         felt = felt._replace(noise=how.noise(pace * (1.0 if felt.penalty is None else felt.penalty)) ** 2)
     return felt
@@ -202,8 +202,7 @@ def _seen(algorithm: Algorithm, t: Scalar, gradients: tuple[Scalar, Scalar], kno
     assert algorithm.how.rate is not None
     if "distance" in algorithm.how.rate.needs:
         distance = jnp.trace(norm - 2 * known.norm[:m, -m:] + known.norm[-m:, -m:])
-    eta = algorithm.learning_rate if algorithm.rows else 1.0  # type: ignore[attr-defined]
-    return Seen(t, eta, *gradients, norm=norm, overlap=known.overlap, distance=distance)
+    return Seen(t, algorithm.pace, *gradients, norm=norm, overlap=known.overlap, distance=distance)
 
 
 def _derivative(after: Callable[..., Numbers], state: Numbers, seen: Seen) -> Numbers:
@@ -226,8 +225,8 @@ def _by_coordinate(
     variance = jnp.full_like(known.variance, length) if problem.data.rotated else known.variance
     v = jnp.asarray(variance)[:, None] * mean / used
     if how.gradient_noise is not None:
-        v = v + how.gradient_noise**2 / algorithm.learning_rate  # type: ignore[attr-defined]
-    gain = jnp.where(v > 0, rate.scale / jnp.sqrt(jnp.where(v > 0, v, 1.0)), 0.0)
+        v = v + how.gradient_noise**2 / algorithm.pace
+    gain = rate.gain(v)
     found: dict[str, Any] = {"gain": gain, "squares": {"window": (here - window) / rate.window}}
     return found | ({"noise": how.noise(pace * gain) ** 2} if how.noisy else {})
 

@@ -17,7 +17,7 @@ from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..algorithms.iterates import IterateAverage, named_averages
 from ..algorithms.samples import Batch, StoredData, Weights, start_weights
-from ..algorithms.training import check_parts, decay_of
+from ..algorithms.training import check_parts
 from ..errors import real, reject, seed_number, whole
 from ..measure.pace import COUNT, Curvature, curvature, moving_of, start_samples
 from ..own_data import Matrix, read_data, signs
@@ -234,7 +234,7 @@ def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: 
         (pull.data, 1.0),
         (pull.penalty, 2.0),
         (float(how.friction or 0.0), 2.0),
-        (float(decay_of(how) or 0.0), 2.0),
+        (float(how.decayed or 0.0), 2.0),
     )
     step = min([FLOW_STEP, *(share * algorithm.accurate / part for part, share in pulls if part > 0)])
     for name, part in [*moving_of(problem), ("batch_share", algorithm.batch_share)]:
