@@ -37,7 +37,7 @@ __all__ = [
     "Momentum", "MultiClass", "Nesterov", "NoPenalty", "Noise", "Normal", "Normalised", "Penalty", "PenaltyLike",
     "PersistentSGD", "Point", "Polyak", "PowerDecay", "PowerLaw", "Problem", "ProportionalSGD", "Quantile", "Quartic",
     "RMSprop", "Rademacher", "RandomFeatures", "Rate", "RateRule", "Report", "Ridge", "RunningMean", "Runs", "Schedule",
-    "ShuffledSGD", "Sign", "SmoothHinge", "SmoothL1", "Solution", "SparseEntries", "SparseNormal", "Spectrum", "Square",
+    "Sequence", "ShuffledSGD", "Sign", "SmoothHinge", "SmoothL1", "Solution", "SparseEntries", "SparseNormal", "Spectrum", "Square",
     "Step", "StochasticPolyak", "Sweep", "SweepWarning", "ToleranceWarning", "Towards", "Trained", "TwoLayer",
     "TwoLayerLabels", "Uniform", "UnreliableWarning", "VectorField", "Weighted", "__version__", "best_time", "chain",
     "compare", "critical_line", "from_torch", "grid", "least_squares", "least_squares_on_data", "load", "model_of_data",

@@ -163,7 +163,7 @@ class Weighted(Algorithm):
     def update(self, data: Data, weights: Weights, state: Tree, t: Scalar, dt: Scalar, draw: Tree, key: Key) -> Updated:
         """θ − γ h(θ) − (1/δ) Xᵀ(Z ⊙ ℓ) (`eq:sgf_disc_rewrite`), Itô, left point; with the parts of a step."""
         assert isinstance(data, StoredData)
-        how, (n, d) = self.how, data.X.shape
+        how, n, d = self.how, data.X.shape[0], data.X.shape[-1]
         own, parts = (state, {}) if how.plain else state
         own, Z = self.increments(own, key, t, dt, n / d)
         found = gradients(data.problem, how, t, weights, data).times(Z)

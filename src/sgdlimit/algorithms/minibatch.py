@@ -16,7 +16,7 @@ from ..errors import real, reject, whole
 from ..problem import Constant, Problem, fields
 from ..problem.schedules import ScheduleLike
 from .base import TEMPERATURE, Algorithm, Updated, settle_share, settle_step
-from .samples import Batch, Data, Weights, drifts
+from .samples import Batch, Data, Weights, drifts, flat
 from .step import Step
 from .training import gradients, leans, mean_loss, rated, renewed, stepped
 
@@ -67,7 +67,7 @@ class MiniBatch(Algorithm):
         if self.scheduled:
             count = self.used(t)
             found = found.kept(jnp.arange(self.batch_size) < count)
-        mean = Weights(batch.X.T @ found.ell / count, found.means(count))
+        mean = Weights(flat(batch.X).T @ flat(found.ell) / count, found.means(count))
         if not how.plain:
             return self._with_parts(data, weights, state, t, key, batch, mean)
         dim = len(weights.theta)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from .._types import Array, Key, Scalar
 from ..problem import Problem, fields, trained
 from ..problem.rows import Rows
+from ..problem.sequences import as_rows
 
 INTERCEPT = "intercept"
 """Name of β among the parameters that all samples share."""
@@ -22,7 +23,7 @@ class Weights(NamedTuple):
     """Trained parameters by name, and "intercept" (m,) where the problem has one."""
 
     def preactivations(self, X: Array) -> Array:
-        """r = Xθ + β, (rows, m)."""
+        """r = Xθ + β, (rows, m), or (samples, L, m)."""
         r = X @ self.theta
         return r + self.shared[INTERCEPT] if INTERCEPT in self.shared else r
 
@@ -36,7 +37,7 @@ def start_weights(problem: Problem, theta: Array) -> Weights:
 
 
 class Batch(NamedTuple):
-    """Rows of data: x (B, d), r* (B, k), z (B,)."""
+    """Samples: x (B, d), r* (B, k), z (B,); of L rows each x (B, L, d), r* (B, L, k)."""
 
     X: Array
     r_star: Array
@@ -59,13 +60,13 @@ class StoredData(NamedTuple):
 
     @property
     def samples(self) -> int:
-        """n, the rows that are stored."""
+        """n, the samples that are stored."""
         return self.X.shape[0]
 
     @property
     def sample_ratio(self) -> float:
         """n/d."""
-        return self.X.shape[0] / self.X.shape[1]
+        return self.X.shape[0] / self.X.shape[-1]
 
 
 class FreshData(NamedTuple):
@@ -90,22 +91,28 @@ Data = StoredData | FreshData
 
 
 def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Key, noise_key: Key) -> Batch:
-    """Rows at the mean of their class, r* of the centred rows, and z."""
-    X, r_star = rows.draw(data_key, count)
+    """Samples at the mean of their class, or with the means and correlations of their rows; r* of the centred rows, z."""
+    X, r_star = rows.draw(data_key, count * problem.rows)
     z, dim = problem.sample_noise(noise_key, count), X.shape[1]
-    classes = problem.data.classes
+    classes, relation = problem.data.classes, problem.data.relation
     if classes is not None:
         X = X + classes.along(z, X.dtype).T @ rows.theta_star.T / dim
-    return Batch(X, r_star, z)
+    if problem.rows == 1:
+        return Batch(X, r_star, z)
+    X, r_star = X.reshape(count, problem.rows, dim), r_star[:, : problem.read].reshape(count, problem.rows, -1)
+    if relation is not None and relation.means is not None:
+        means = jnp.asarray(relation.means, X.dtype)
+        X = X + means @ rows.theta_star[:, -means.shape[1] :].T / dim
+    return Batch(as_rows(problem, X), as_rows(problem, r_star), z)
 
 
 def forces(problem: Problem, t: Scalar, r: Array, batch: Batch | StoredData) -> Array:
-    """ℓ_t on every row, shape (rows, m)."""
+    """ℓ_t on every sample, in the shape of r."""
     return jax.vmap(lambda a, b, c: fields.force(problem, t, a, b, c))(r, batch.r_star, batch.z)
 
 
 def pulls(problem: Problem, t: Scalar, r: Array, batch: Batch | StoredData) -> Array:
-    """∇_r L on every row, shape (rows, m): the forces without the schedule."""
+    """∇_r L on every sample, in the shape of r: the forces without the schedule."""
     return jax.vmap(lambda a, b, c: fields.pull(problem, t, a, b, c))(r, batch.r_star, batch.z)
 
 
@@ -114,6 +121,12 @@ def drifts(problem: Problem, t: Scalar, theta: Array) -> Array:
     return jax.vmap(lambda v: fields.drift(problem, t, v))(theta)
 
 
+def flat(x: Array) -> Array:
+    """All rows of all samples one after the other, (rows, ·)."""
+    return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+
+
 def gather(X: Array, v: Array) -> Array:
-    """Xᵀv for X (rows, d) and v (rows, m)."""
+    """Xᵀv for X (rows, d) and v (rows, m), over the rows of all samples."""
+    X, v = flat(X), flat(v)
     return (v.T @ X).T  # on a CPU the product with a transposed matrix is not blocked, and some 50 times slower

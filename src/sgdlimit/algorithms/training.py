@@ -34,7 +34,7 @@ Parts = dict[str, Any]
 
 
 class Gradients(NamedTuple):
-    """Of every sample: ℓ (rows, m), and the slopes (rows, …) in what all samples share, with their rates."""
+    """Of every sample: ℓ in the shape of r, and the slopes (samples, …) in what all share, with their rates."""
 
     ell: Array
     shared: dict[str, Array]
@@ -68,7 +68,7 @@ def gradients(problem: Problem, how: Step, t: Scalar, weights: Weights, rows: Ba
         scale = fields.factor(problem, t, r.dtype) if how.plain else 1.0
         shared = {name: scale * value for name, value in shared.items()}
     if problem.bias:
-        shared[INTERCEPT] = ell
+        shared[INTERCEPT] = ell if ell.ndim == 2 else jnp.sum(ell, axis=1)
     found = Gradients(ell, shared)
     if how.clip is None or how.clip.per != "sample":
         return found
@@ -76,7 +76,9 @@ def gradients(problem: Problem, how: Step, t: Scalar, weights: Weights, rows: Ba
 
 
 def lengths(X: Array, ell: Array) -> Array:
-    """|x|²|ℓ|² of every sample: the squared length of its gradient in θ."""
+    """|Σ_l x_l ℓ_lᵀ|² of every sample, over its rows: the squared length of its gradient in θ."""
+    if X.ndim == 3:
+        return jnp.sum((X @ X.mT) * (ell @ ell.mT), axis=(1, 2))
     return jnp.sum(X**2, axis=1) * jnp.sum(ell**2, axis=1)
 
 

@@ -15,7 +15,9 @@ from ..errors import flag, reject
 from ..measure.pace import curvature, heat_of, moving_of, start_samples
 from ..problem import Problem, fields
 from ..problem.jumps import LINES, SIZE, Jump, Jumps, jumps
+from ..problem.problem import apart
 from ..problem.schedules import Course, course
+from ..problem.sequences import unmixed
 
 FEWEST_DRAWS = 64
 """Draws of samples, over the whole march of a replica, below which SGD's own noise is not seen."""
@@ -68,15 +70,17 @@ def _hurry(problem: Problem, algorithm: Algorithm) -> float:
     w, z = start_samples(problem)
     m, table = problem.width, problem.data.table()
     with jax.enable_x64(True):
-        sample = w[:, :m], w[:, m:], z
-        pull = jax.vmap(lambda *one: fields.pull(problem, 0.0, *one))(*sample)
+        sample = (*apart(problem, w), z)
+        pull = jax.vmap(lambda *one: unmixed(problem, fields.pull(problem, 0.0, *one)))(*sample)
+        beyond = tuple(range(1, pull.ndim))
         loss = float(np.mean(jax.vmap(lambda *one: fields.loss(problem, *one))(*sample))) if problem.has_loss else 0.0
-        squared = np.asarray(table.share @ table.variance * np.sum(pull**2, axis=1))
+        squared = np.asarray(table.share @ table.variance * np.sum(pull**2, axis=beyond))
         if how.clip is not None:
             squared = squared * np.asarray(how.clip.factor(squared)) ** 2
         batch, gram = algorithm.rows or 1, problem.weight_gram()
         if how.rate.by_coordinate:
-            slowest = float(np.min(np.mean(np.asarray(pull) ** 2, axis=0))) * float(np.max(table.variance)) / batch
+            each = np.sum(np.mean(np.asarray(pull) ** 2, axis=0).reshape(-1, m), axis=0)
+            slowest = float(np.min(each)) * float(np.max(table.variance)) / batch
             return GROWS * float(how.rate.scale) / max(slowest, 1e-12) ** 0.5
         mean = float(np.mean(squared))
         seen = Seen(
@@ -124,8 +128,11 @@ def _place(jump: Jump, by: Array | Host) -> str:
 
 
 def refuse_step(problem: Problem, algorithm: Algorithm, linear: bool, slopes: bool, name: str) -> None:
-    """Refuse parts of a step that have no limit here, or none that is known."""
+    """Refuse parts of a step that have no limit here, or none that is known, and tangents of several rows."""
     how = algorithm.how
+    if slopes and problem.rows > 1:
+        why = f"{name} takes the tangents of a sample, which are known for one row; use sl.solve without kernels"
+        raise reject("rows", problem.rows, why)
     if how.rate is not None and how.rate.by_coordinate and not linear:
         why = f"rates of coordinates with a penalty that is not a ridge are not derived; take sl.Ridge, or {ALIKE}"
         raise reject("Step.rate", type(how.rate).__name__, why)

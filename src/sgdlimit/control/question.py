@@ -292,7 +292,8 @@ def asked(
     pace = look(problem, algorithm, times.last)
     refuse_step(problem, algorithm, linear, kernels or response is not None, name)
     apart = algorithm.how.by_batch or algorithm.how.friction is not None  # of many functions: (nm)² tangents take long
-    slopes = kernels or (times.last > LONG and pace.smooth and problem.width == 1 and not apart)
+    single = problem.width == problem.rows == 1
+    slopes = kernels or (times.last > LONG and pace.smooth and single and not apart)
     return Question(
         problem=problem, algorithm=algorithm, times=times._replace(dt=checked.dt),
         goal=Goal(tol, checked.tol is not None or not fixed, _judged(problem, given.get("variables"), wish)),

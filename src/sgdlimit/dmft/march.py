@@ -23,6 +23,7 @@ from ..algorithms import Algorithm, IterateAverage
 from ..problem import Problem, observables, trained
 from ..problem.data import Table
 from ..problem.mixture import moved, place, push
+from ..problem.sequences import as_read, tiled
 from ..results.metrics import CONTROL, INTERNAL, SOFT, Named
 from ..results.metrics import at as at_values
 from ..results.variables import OF
@@ -101,7 +102,7 @@ def init(system: System, start: Start) -> State:
     return State(
         forces=jnp.zeros((system.memory.size, m, M), system.dtype),
         response=system.response.init(system),
-        increments=system.algorithm.start_increments(key, (M,), system.problem.sample_ratio),
+        increments=system.algorithm.start_increments(key, (system.samples,), system.problem.sample_ratio),
         weights=system.weights.init(system, start),
         training=begun,
         iterates=dict.fromkeys(system.averages, none),
@@ -115,11 +116,11 @@ def _starred(system: System, along: Array) -> Array:
 
 
 def _samples(system: System, start: Start, state: State, view: View) -> tuple[Array, Array]:
-    """r_i of every sample (`eq:dmft_disc_r`), and what moves its class in it: b_c + β, (m, M) both."""
+    """r_i of every line (`eq:dmft_disc_r`), and what moves its class or its row in it: b + β, (m, L·M) both."""
     problem, overlap = system.problem, jnp.einsum("g,gab->ab", system.groups.share, _starred(system, view.along))
     at = place(problem, overlap, state.training.shared.get("intercept"))
     shift = moved(problem, at, start.z, jnp.zeros_like(view.w))
-    return view.w + shift - view.f / jnp.asarray(problem.sample_ratio, system.dtype), shift
+    return view.w + shift - view.f / jnp.asarray(system.ratio, system.dtype), shift
 
 
 def step(system: System, start: Start, state: State, x: Step) -> tuple[State, dict[str, Array]]:
@@ -158,6 +159,7 @@ def _of_weights(system: System, norm: Array, along: Array) -> dict[str, Array]:
 def _of_samples(system: System, start: Start, r: Array, w: Array, shared: dict[str, Array]) -> dict[str, Array]:
     """Averages over the samples, at r and, as a control, at w, with these values of the trained parameters."""
     problem, seen = training.problem_at(system, shared), {}
+    r, w = (as_read(problem, lines) for lines in (r, w))
     own = at_values(system.metrics, training.values_at(system, shared))
     for name, fn in (observables.on_samples(problem) | own).items():
         for told, at in ((f"train_{name}", r), (CONTROL.format(name), w)):
@@ -175,10 +177,10 @@ def data_step(
     r, shift = _samples(system, start, state, view)
     increments, Z, expected = noise.increments(system, state.increments, start, x)
     made = training.forced(system, start, x, before, r, expected, _known(system, view))
-    driven = made.force if expected is None else expected * made.force
+    driven = made.force if expected is None else tiled(problem, expected) * made.force
     here = Local(r, view.w, shift, made.force, driven, Z, expected, view.kicks, made.at, made.slope)
     answer, response = system.response.step(system, x, start, state.response, view.rho, here)
-    F = Z * made.force  # dL of eq:Sigma_ell, eq:Sigma_ell_planted
+    F = tiled(problem, Z) * made.force  # dL of eq:Sigma_ell, eq:Sigma_ell_planted
     with_basis = moments(driven, basis[: problem.width + problem.k])
     pushed = push(problem, start.z, driven)
     moved_on = training.after(system, start, x, before, made, r, expected, pushed.level)
@@ -255,13 +257,13 @@ def advance(system: System, start: Start, state: State, xs: Step, count: Scalar)
 
 @jax.jit
 def look(system: System, start: Start, state: State, x: Step) -> dict[str, Array]:
-    """Return draws of θ, θ*, r, r* and z at step i of all replicas side by side, (replicas, g, units, M) and (replicas,
-    units, M); the states are not moved."""
+    """Return draws of θ, θ*, r, r* and z at step i of all replicas side by side, (replicas, g, units, L·M) and
+    (replicas, units, M) or (replicas, L, units, M); the states are not moved."""
 
     def one(start: Start, state: State) -> dict[str, Array]:
         view = system.weights.view(system, x, start, state.weights, state.forces)
         theta, theta_star = system.weights.draw(system, start, state.weights, view)
-        r, _ = _samples(system, start, state, view)
+        r = as_read(system.problem, _samples(system, start, state, view)[0])
         return {"theta": theta, "theta_star": theta_star, "r": r, "r_star": start.r_star, "z": start.z}
 
     return jax.vmap(one)(start, state)
@@ -302,14 +304,14 @@ def _start(system: System, key: Key) -> Start:
     """What `noise.draw` draws on the host, with jax's own random numbers."""
     problem, (g, m, k, M) = system.problem, system.shape
     z_key, normal_key, sign_key, weight_key, own = jax.random.split(key, 5)
-    size, inner = m + k + system.groups.unseen.shape[1], noise.rows_within(system.groups)
-    raw = jax.random.normal(normal_key, (size, M), jnp.float64)
-    z = problem.sample_noise(z_key, M).astype(jnp.float64)
+    size, inner = problem.rows * (m + k + system.groups.unseen.shape[1]), noise.rows_within(system.groups)
+    raw = jax.random.normal(normal_key, (size, system.samples), jnp.float64)
+    z = problem.sample_noise(z_key, system.samples).astype(jnp.float64)
     basis, z = noise.orthonormal_basis(problem, raw, z, jnp)
     parts = (
         basis,
         z,
-        noise.teacher_rows(system.groups, m, jnp) @ basis[:size],
+        noise.read_teacher(problem, system.groups, basis, jnp),
         jnp.stack([noise.coordinates(problem, one, M, jnp) for one in jax.random.split(weight_key, g)]),
         jax.random.rademacher(sign_key, (noise.ROLES, g + noise.ROUNDS, M), jnp.float64),
         jax.random.rademacher(jax.random.fold_in(sign_key, 1), (inner, M), jnp.float64),

@@ -38,20 +38,20 @@ def draw(problem: Problem, groups: Groups, samples: int, seed: int, dtype: str, 
     from scipy.special import ndtri
 
     m, k, g = problem.width, problem.k, len(groups.share)
-    size = m + k + groups.unseen.shape[1]
+    lines, size = problem.rows * samples, problem.rows * (m + k + groups.unseen.shape[1])
     rng = np.random.default_rng(seed)
     uniform = np.clip(quickly(samples, size + 2, rng), 1e-12, 1 - 1e-12)
     own, for_weights, for_noise = words(seed, 3)
     noise_key = jax.random.wrap_key_data(for_noise)
     z = np.asarray(problem.noise_law.spread_out(uniform[:, size:], noise_key), dtype=np.float64)
     basis, z = orthonormal_basis(problem, ndtri(uniform[:, :size]).T, z, np)
-    signs = 1.0 - 2.0 * rng.integers(0, 2, (ROLES, g + ROUNDS, samples), dtype=np.int8)
-    within = 1.0 - 2.0 * rng.integers(0, 2, (rows_within(groups), samples), dtype=np.int8)
-    start = np.zeros((g, m + k, samples if weights else 0))
+    signs = 1.0 - 2.0 * rng.integers(0, 2, (ROLES, g + ROUNDS, lines), dtype=np.int8)
+    within = 1.0 - 2.0 * rng.integers(0, 2, (rows_within(groups), lines), dtype=np.int8)
+    start = np.zeros((g, m + k, lines if weights else 0))
     if weights:
         keys = jax.random.split(jax.random.wrap_key_data(for_weights), g)
-        start = np.stack([coordinates(problem, key, samples, np) for key in keys])
-    r_star = teacher_rows(groups, m, np) @ basis[:size]
+        start = np.stack([coordinates(problem, key, lines, np) for key in keys])
+    r_star = read_teacher(problem, groups, basis, np)
     numbers: Tree = (part.astype(dtype) for part in (basis, z, r_star, start, signs, within))
     return Start(*numbers, key=own)  # of numpy, until jax traces them
 
@@ -61,9 +61,15 @@ def rows_within(groups: Groups) -> int:
     return len(groups.seen) if len(groups.share) > 1 else 0
 
 
-def teacher_rows(groups: Groups, m: int, xp: ModuleType) -> Array:
-    """Return the coefficients, (k, m+k+u), of w* as a combination of the first rows of the basis."""
-    return xp.concatenate([groups.seen[m:], groups.unseen], axis=1)
+def read_teacher(problem: Problem, groups: Groups, basis: A, xp: ModuleType) -> A:
+    """Return r* of the samples as functions of one read it, from the basis: the teacher's units of w*."""
+    m, size = problem.width, problem.width + problem.k + groups.unseen.shape[1]
+    w_star = xp.concatenate([groups.seen[m:], groups.unseen], axis=1) @ basis[:size]
+    if problem.rows == 1:
+        return w_star
+    apart = w_star[: problem.read].reshape(problem.read, problem.rows, -1).swapaxes(0, 1)
+    relation = problem.data.relation
+    return apart if relation is None or relation.root is None else xp.einsum("lk,kms->lms", xp.asarray(relation.root), apart)
 
 
 def coordinates(problem: Problem, key: Key, count: int, xp: ModuleType) -> Array | Host:
@@ -78,7 +84,8 @@ def coordinates(problem: Problem, key: Key, count: int, xp: ModuleType) -> Array
 def orthonormal_basis(problem: Problem, raw: A, z: A, xp: ModuleType) -> tuple[A, A]:
     """Return the basis, normals orthonormal over the samples and to 1 and z, then 1 and z themselves; and z.
 
-    A Gaussian z is given exact moments.
+    A Gaussian z is given exact moments. Of samples with L rows `raw` are the normals of the first row, then those of
+    the second; all are orthonormal, and the basis has them side by side, (q, L·M).
     """
     count = z.shape[0]
     centred = z - xp.mean(z)
@@ -92,6 +99,9 @@ def orthonormal_basis(problem: Problem, raw: A, z: A, xp: ModuleType) -> tuple[A
         raw = raw - (raw @ known.T / count) @ known
         lower = xp.linalg.cholesky(raw @ raw.T / count)
         raw = xp.linalg.solve(lower, raw)
+    if (rows := problem.rows) > 1:
+        raw = raw.reshape(rows, -1, count).swapaxes(0, 1).reshape(-1, rows * count)
+        known = xp.concatenate([known] * rows, axis=1)
     return xp.concatenate([raw, known]), z
 
 
@@ -137,7 +147,7 @@ def mix_combined(signs: Array, coefficients: Array, vectors: Array) -> Array:
 def _spread(signs: Array, x: Array) -> Array:
     """Cosines along rows and columns of the samples, then signs; ROUNDS times."""
     samples = x.shape[-1]
-    rows = 2 ** (int(math.log2(samples)) // 2)
+    rows = 2 ** (int(math.log2(samples)) // 2)  # of which a march of a sample with several rows has a multiple
     columns = samples // rows
     left, right = (jnp.asarray(_cosines(size), x.dtype) for size in (rows, columns))
     for turn in range(ROUNDS):
@@ -147,12 +157,21 @@ def _spread(signs: Array, x: Array) -> Array:
     return x
 
 
-def off(basis: Array, x: Array) -> Array:
+def off(basis: Array, x: Array, rows: int = 1) -> Array:
     """Return x without its part along orthonormal rows (or zero ones); what this takes of a random vector is given
-    back."""
+    back. Of lines (…, L·M) each of the L rows by itself."""
     samples = basis.shape[1]
     lost = jnp.sum(jnp.mean(basis**2, axis=1)) / samples
-    return (x - moments(x, basis).astype(x.dtype) @ basis) / jnp.sqrt(1 - lost)
+    return (x - known(basis, x, rows)) / jnp.sqrt(1 - (lost if rows == 1 else rows * lost))
+
+
+def known(basis: Array, x: Array, rows: int = 1) -> Array:
+    """Return the part of x, (m, M), along the orthonormal rows of the basis; of lines (m, L·M) row by row."""
+    if rows == 1:
+        return moments(x, basis).astype(x.dtype) @ basis
+    apart, own = (part.reshape(len(part), rows, -1).swapaxes(0, 1) for part in (x, basis))
+    along = moments(apart, own).astype(x.dtype) @ own
+    return along.swapaxes(0, 1).reshape(x.shape)
 
 
 def increments(system: System, state: Tree, start: Start, step: Step) -> tuple[Tree, Array, Array | None]:

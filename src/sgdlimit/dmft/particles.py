@@ -114,7 +114,7 @@ class Particles(WeightSide):
         remembered = jax.vmap(combine, in_axes=(None, 0))(kappa, state.past)
         pull = jnp.einsum("oa,gas->gos", gamma, state.theta) + remembered
         pull = pull + self._start_pull(system, start, averages, view, remembered)
-        size = jnp.sqrt(groups.variance / system.problem.sample_ratio).astype(dtype)[:, None, None]
+        size = jnp.sqrt(groups.variance / system.ratio).astype(dtype)[:, None, None]
         jump = size * noise.mix(start.signs[1], averages.force[None])
         if drive.sigma is not None:
             jump = jump + drive.sigma.astype(dtype) * normals(start, step, state.theta.shape, system.dtype)

@@ -237,7 +237,8 @@ def functions(problem: Problem, algorithm: Algorithm, times: Host, slopes: tuple
     if algorithm.discrete or not algorithm.independent:
         return Moments(memory.ladder(length, step, fastest=2.0), memory.ALTERNATING)
     gamma, stiff = slopes
-    spectrum = np.outer(problem.data.table().variance, marchenko_pastur(float(problem.sample_ratio), 1.0).nodes).ravel()
+    law = marchenko_pastur(problem.rows * float(problem.sample_ratio), 1.0)
+    spectrum = np.outer(problem.data.table().variance, law.nodes).ravel()
     values = np.linalg.eigvals(spectrum[:, None, None] * gamma + stiff)
     if (friction := algorithm.how.friction) is not None:  # x'' + κx' + value·x = 0
         values, stiff = friction / 2 + np.sqrt(friction**2 / 4 - values.astype(complex)), 0 * stiff

@@ -35,6 +35,7 @@ import jax.numpy as jnp
 
 from .._types import Array, Tree
 from .memory import Dense, Memory, combine
+from .noise import known
 from .system import Start, Step, System, moments
 
 RIDGE = 1e-5
@@ -42,7 +43,7 @@ RIDGE = 1e-5
 
 
 class Local(NamedTuple):
-    """One step as every sample sees it, (m, M) where nothing else is said."""
+    """One step as every sample sees it, (m, M) where nothing else is said; M are lines where it has several rows."""
 
     r: Array
     w: Array
@@ -168,20 +169,16 @@ DISTINCT = 1e-4
 """Share of a regressor beside the others, below which it is rounding."""
 
 
-def _known(x: Array, basis: Array) -> Array:
-    """The part of x, (m, M), along the orthonormal rows of the basis: what (w_0, w*), 1 and z tell of it."""
-    return moments(x, basis).astype(x.dtype) @ basis
-
-
-def _anchor(start: Start, here: Local) -> Array:
+def _anchor(system: System, start: Start, here: Local) -> Array:
     """The force at E[w_i | w_0, w*], (m, M), less its part along the basis; nothing where what is left is rounding.
 
     A force that is the same for all samples, as where all labels are equal, is the row of ones: what rounding makes of
     two equal regressors can be as large as the ridge, and marches ran away from it.
     """
-    r = _known(here.w, start.basis) + here.shift
+    rows = system.problem.rows
+    r = known(start.basis, here.w, rows) + here.shift
     force = here.at(r)
-    rest = force - _known(force, start.basis)
+    rest = force - known(start.basis, force, rows)
     size, whole = (jnp.sqrt(jnp.mean(part**2, axis=-1, keepdims=True)) for part in (rest, force))
     return jnp.where(size > DISTINCT * whole, rest, 0.0)
 
@@ -241,7 +238,8 @@ class KickRegression(Response):
         """Return κ; the noise is orthogonal to the basis, so that force and anchor are taken beside it."""
         assert here.kicks is not None
         (n, m, M), basis = here.kicks.moments.shape, start.basis
-        now = jnp.concatenate([_anchor(start, here), here.driven - _known(here.driven, basis)])
+        left = here.driven - known(basis, here.driven, system.problem.rows)
+        now = jnp.concatenate([_anchor(system, start, here), left])
         inner, mixed = moments(now, now), moments(here.kicks.moments.reshape(n * m, M), now)
         gram = jnp.block(
             [[inner[:m, :m], mixed[:, :m].T], [mixed[:, :m], here.kicks.gram.reshape(n * m, n * m)]]
@@ -268,7 +266,7 @@ class Regression(Response):
         """Return Γ_i, κ, and the path with w_i, from products of the samples; those of the past are carried along."""
         (n, m, M), basis = state.moments.shape, start.basis
         now, past = (
-            jnp.concatenate([here.w, _anchor(start, here), here.driven]),
+            jnp.concatenate([here.w, _anchor(system, start, here), here.driven]),
             state.moments.reshape(n * m, M),
         )
         inner, beside, mixed = (moments(a, b) for a, b in ((now, now), (now, basis), (past, now)))

@@ -1,7 +1,8 @@
 """One `System`: everything a march is a function of. Numbers are traced, sizes and choices are structure.
 
 All samples of a march lie along the last axis of an array: `each` is a function of every one of them, `moments` are
-averages of their products.
+averages of their products. Of samples with L rows that axis holds L·M lines (`problem.sequences`): whatever follows
+paths of w and forces sees lines, at `System.ratio` samples per dimension; losses, labels and increments belong to samples.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ import numpy as np
 
 from .._linalg import root_of
 from .._tree import model, static
-from .._types import Array, Key, Tree
+from .._types import Array, Key, Scalar, Tree
 from ..algorithms import Algorithm, IterateAverage
 from ..problem import Problem
 from ..problem.data import Table
@@ -100,8 +101,14 @@ class System:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Numbers of groups g, student units m, teacher units k and samples M."""
-        return self.groups.share.shape[0], self.problem.width, self.problem.k, self.samples
+        """Numbers of groups g, student units m, columns k of θ*, and lines L·M."""
+        return self.groups.share.shape[0], self.problem.width, self.problem.k, self.problem.rows * self.samples
+
+    @property
+    def ratio(self) -> Scalar:
+        """Lines per dimension, L·δ."""
+        rows, ratio = self.problem.rows, self.problem.sample_ratio
+        return ratio if rows == 1 else rows * ratio
 
 
 class Step(NamedTuple):
@@ -125,18 +132,19 @@ class Start(NamedTuple):
     """What one replica draws before its first step, and keeps."""
 
     basis: Array
-    """(q, M), orthonormal over the samples: coordinates of (w_0, w*), of what no x tells, then 1 and z if it varies."""
+    """(q, L·M), orthonormal over the samples, row by row: coordinates of (w_0, w*), of what no x tells, then 1 and z if
+    it varies."""
     z: Array
     r_star: Array
-    """(k, M)."""
+    """As functions of one sample read it, (k, M) or (L, k, M)."""
     coordinates: Array
-    """(g, m+k, M): `start` of drawn weights (θ⁰, θ*) = root · start, unit second moments on the live directions."""
+    """(g, m+k, L·M): `start` of drawn weights (θ⁰, θ*) = root · start, unit second moments on the live directions."""
     signs: Array
-    """Of the mixings, (roles, g + rounds, M): of fresh samples, of the weights' noise, of draws. A group has its own
+    """Of the mixings, (roles, g + rounds, L·M): of fresh samples, of the weights' noise, of draws. A group has its own
     first signs, the rest is common."""
     within: Array
-    """(m+k, M): signs; mixed with those of a group, the unit normals n_q through which samples read it, beside
-    `coordinates`. None, (0, M), for one group, which has no others."""
+    """(m+k, L·M): signs; mixed with those of a group, the unit normals n_q through which samples read it, beside
+    `coordinates`. None, (0, L·M), for one group, which has no others."""
     key: Key
     """Of the increments."""
 

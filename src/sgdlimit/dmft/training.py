@@ -17,6 +17,7 @@ from .._random import normal
 from .._types import Array, Key, Scalar, Tree
 from ..algorithms.rates import ByCoordinate, Seen
 from ..problem import Problem, fields, trained
+from ..problem.sequences import as_lines, as_read, tiled, unmixed
 from .system import Start, Step, System, each, moments
 
 PARTNERS, NOISE = 2**31 - 2, 2**31 - 3
@@ -40,9 +41,9 @@ class Forced(NamedTuple):
     """The forces of a step as every sample feels them, and what else they move."""
 
     force: Array
-    """ℓ_i with schedule, clipping and rate, (m, M)."""
+    """ℓ_i with schedule, clipping and rate, (m, M); of samples with L rows L times that, of their lines (m, L·M)."""
     at: Callable[[Array], Array]
-    """The same at other pre-activations (m, M), without what knows the batch."""
+    """The same at other pre-activations, without what knows the batch."""
     slope: Callable[[Array], Array]
     """∂ℓ_i/∂r at pre-activations, (m, m, M)."""
     scale: Scalar
@@ -101,12 +102,12 @@ def forced(
     problem, algorithm, how = problem_at(system, training.shared), system.algorithm, system.algorithm.how
     if algorithm.step is None:
         at = partial(of_samples, fields.force, problem, step.t, start)
-        slope = partial(of_samples, fields.force_r, problem, step.t, start)
+        slope = partial(of_samples, fields.force_r, problem, step.t, start)  # of one row alone
         return Forced(at(r), at, slope, 1.0, 1.0, None, problem.schedule(step.t), None, None)
     S, rate = _length(system), how.rate
     clip = how.clip if how.clip is not None and how.clip.per == "sample" else None
     raw = of_samples(fields.pull, problem, step.t, start, r)
-    squared = S.astype(raw.dtype) * jnp.sum(raw**2, axis=0)
+    squared = S.astype(raw.dtype) * _squares_of(problem, raw)
     shortened = jnp.ones_like(squared) if clip is None else clip.factor(squared)
     squared = shortened**2 * squared
     batch = algorithm.rows or 1
@@ -114,7 +115,7 @@ def forced(
     mean = partial(_mean, weight)
 
     def losses() -> Array:
-        return each(lambda *sample: fields.loss(problem, *sample))(r, start.r_star, start.z)
+        return each(lambda *sample: fields.loss(problem, *sample))(as_read(problem, r), start.r_star, start.z)
 
     wanted = () if rate is None else rate.needs
     of_batch = squared / used  # |G|², as far as one sample tells: its mean is that of the batch
@@ -143,24 +144,39 @@ def forced(
     def pull(problem: Problem, t: Scalar, *sample: Array) -> Array:
         value = fields.pull(problem, t, *sample)
         if clip is not None:
-            value = clip.factor(S.astype(value.dtype) * jnp.sum(value**2)) * value
+            value = clip.factor(S.astype(value.dtype) * _square_of(problem, value)) * value
         return jnp.asarray(pace).astype(value.dtype) * value
 
     def slope(r: Array) -> Array:
         return of_samples(jax.jacfwd(pull, argnums=2), problem, step.t, start, r)
 
-    force = jnp.asarray(pace).astype(raw.dtype) * shortened * raw
+    by_line = tiled(problem, shortened)
+    force = jnp.asarray(pace).astype(raw.dtype) * by_line * raw
     by_unit = None
-    if rate is not None and rate.by_coordinate:
-        by_unit = mean((shortened * raw) ** 2)
+    if rate is not None and rate.by_coordinate:  # E ℓ_a² is a sum over the rows
+        weight = None if weight is None else tiled(problem, weight)
+        by_unit = _mean(weight, (by_line * raw) ** 2) / problem.rows
     at = partial(of_samples, pull, problem, step.t, start)
     loudness = how.boost * jnp.sqrt(squares)
     return Forced(force, at, slope, how.boost * factor, loudness, shortened, pace, seen, by_unit)
 
 
 def of_samples(field: Callable[..., Array], problem: Problem, t: Scalar, start: Start, r: Array) -> Array:
-    """Return a field such as `fields.force`, ℓ_t, of every sample at r, (m, …, M), in the precision of r."""
-    return each(lambda *sample: field(problem, t, *sample))(r, start.r_star, start.z).astype(r.dtype)
+    """Return a field such as `fields.force`, ℓ_t, of every sample at r, (m, M), in the precision of r; of the lines of
+    samples with L rows, (m, L·M), L times the field."""
+    found = each(lambda *sample: field(problem, t, *sample))(as_read(problem, r), start.r_star, start.z)
+    return as_lines(problem, found).astype(r.dtype)
+
+
+def _squares_of(problem: Problem, raw: Array) -> Array:
+    """|ℓ|² of every sample, over units and independent rows, (M,)."""
+    squares = jnp.sum(raw**2, axis=0)
+    return squares if problem.rows == 1 else jnp.sum(squares.reshape(problem.rows, -1), axis=0) / problem.rows**2
+
+
+def _square_of(problem: Problem, ell: Array) -> Array:
+    """|ℓ|² of one sample as its loss gives it."""
+    return jnp.sum(unmixed(problem, ell) ** 2)
 
 
 def _mean(weight: Array | None, x: Array) -> Array:
@@ -206,7 +222,7 @@ def after(
     if own := trained.trained_of(system.problem):
         values = {name: shared[name].astype(system.dtype) for name in own}
         slopes = jax.vmap(partial(trained.slopes, system.problem, values), in_axes=(-1, -1, 0), out_axes=-1)
-        found = slopes(r, start.r_star, start.z)
+        found = slopes(as_read(system.problem, r), start.r_star, start.z)
         if made.shortened is not None:
             found = jax.tree.map(lambda part: made.shortened * part, found)
         drift = {name: _number(made.pace * _mean(weight, part)) for name, part in found.items()}

@@ -94,7 +94,7 @@ def fresh(system: System, start: Start, along: Array, rest: Array) -> Array:
 
 def _with_known(system: System, start: Start, known: Array, mixed: Array) -> Array:
     """What is known of w, (m, m+k) of the coordinates of (w_0, w*), and noise that is orthogonal to it."""
-    return _known_part(system, start, known) + noise.off(start.basis, mixed)
+    return _known_part(system, start, known) + noise.off(start.basis, mixed, system.problem.rows)
 
 
 def _known_part(system: System, start: Start, known: Array) -> Array:
@@ -254,7 +254,7 @@ class Linear(WeightSide):
         """Return R_θ, w and f for θ_i = a_i·start + √(s/δ) Q f_i."""
         groups, g, dtype = system.groups, system.shape[0], system.dtype
         rho = jax.vmap(lambda Y: system.memory.dual(step.memory, Y))(state.Y)
-        size = groups.variance / system.problem.sample_ratio
+        size = groups.variance / system.ratio
         past = jax.vmap(combine, in_axes=(0, None))(rho.astype(dtype), forces)
         rest = jnp.sqrt(size).astype(dtype)[:, None, None] * past
         if state.jumps is not None:
@@ -278,7 +278,7 @@ class Linear(WeightSide):
     ) -> tuple[Array, Array]:
         """C_θ^q(i, i) and w, from the few moments of the forces that every f^q is a combination of."""
         groups, (g, m, _, M), n = system.groups, system.shape, system.memory.size
-        size = groups.variance / system.problem.sample_ratio
+        size = groups.variance / system.ratio
         rows = rho.transpose(0, 2, 1, 3).reshape(g, m, n * m)
         flat, size = forces.reshape(n * m, M), jnp.sqrt(size)[:, None, None]
         if state.jumps is None:
@@ -335,10 +335,11 @@ class Linear(WeightSide):
 
         A jump that the step adds itself reaches w as √s of what a kick of the data, which is divided by √s, does.
         """
-        delta = jnp.asarray(system.problem.sample_ratio, system.dtype)
+        delta = jnp.asarray(system.ratio, system.dtype)
         if jump is not None:
             force = force + jnp.sqrt(delta / system.groups.variance[0].astype(system.dtype)) * jump
-        new = noise.off(start.basis, noise.mix_together(start.signs[0], force[None])) / jnp.sqrt(delta)
+        mixed = noise.mix_together(start.signs[0], force[None])
+        new = noise.off(start.basis, mixed, system.problem.rows) / jnp.sqrt(delta)
         return past.pushed(system.memory, step.memory, new)
 
     def draw(self, system: System, start: Start, state: LinearState, view: View) -> tuple[Array, Array]:

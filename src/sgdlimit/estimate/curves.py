@@ -210,19 +210,21 @@ def draws(found: Marched) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
     if not kept:
         return {}, {}
     steps, system = sorted(kept), found.system
-    counts = system.problem.data.table().counts(system.samples)
+    counts = system.problem.data.table().counts(system.shape[-1])
     group = np.repeat(np.arange(len(counts)), counts)
 
-    def flat(values: np.ndarray) -> np.ndarray:
-        """(replicas, units, draws) → (replicas × draws, units); of weights (replicas, groups, units, draws)."""
+    def flat(values: np.ndarray, weights: bool) -> np.ndarray:
+        """(replicas, …, units, draws) → (replicas × draws, …, units); of weights (replicas, groups, units, draws)."""
         values = np.asarray(values, dtype=np.float64)
-        if values.ndim == 4:
+        if weights:
             values = np.moveaxis(values[:, group, :, np.arange(len(group))], 0, -1)
-        moved = np.moveaxis(values, -2, -1)
-        return moved.reshape(-1, moved.shape[-1])
+        moved = np.moveaxis(values, -1, 1)
+        return moved.reshape(-1, *moved.shape[2:])
 
-    out = {name: np.stack([flat(kept[i][name]) for i in steps]) for name in ("theta", "r")}
-    if system.problem.k:
-        out |= {name: flat(kept[steps[0]][name]) for name in ("theta_star", "r_star")}
+    problem = system.problem
+    out = {name: np.stack([flat(kept[i][name], name == "theta") for i in steps]) for name in ("theta", "r")}
+    once = [name for name, units in (("theta_star", problem.k), ("r_star", problem.read)) if units]
+    out |= {name: flat(kept[steps[0]][name], name == "theta_star") for name in once}
     out["z"] = np.asarray(kept[steps[0]]["z"], dtype=np.float64).reshape(-1)
-    return {name: Variable(dims(name), values) for name, values in out.items()}, {"snapshot": found.steps.times[steps]}
+    variables = {name: Variable(dims(name, values.ndim), values) for name, values in out.items()}
+    return variables, {"snapshot": found.steps.times[steps]}

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._tree import identity_of, values_of
+from ..dmft.system import Start
 from ..execute.place import Shared
 from ..measure.averages import Nodes, make_nodes, observe, quickly
 from ..problem.mixture import place
@@ -99,12 +100,21 @@ def controlled(found: Marched, limits: dict[str, Limit]) -> dict[str, Limit]:
 def _own_nodes(found: Marched, shared: Shared) -> Nodes:
     """The samples (w_0, w*, z) of another replica: a replica's weights know its own."""
     teacher, (_, m, k, _) = np.asarray(found.system.groups.test_teacher), found.system.shape
+    rows, samples = found.system.problem.rows, found.system.samples
+
+    def lines(start: Start) -> np.ndarray:
+        basis = np.asarray(start.basis[:, : m + k], np.float64)
+        if rows == 1:
+            return basis[..., :MOST_NODES]
+        apart = basis.reshape(len(basis), m + k, rows, samples)[..., :MOST_NODES]
+        return apart.swapaxes(1, 2)
 
     def make() -> Nodes:
-        basis = np.concatenate([np.asarray(start.basis[:, : m + k, :MOST_NODES], np.float64) for start in found.starts])
+        basis = np.concatenate([lines(start) for start in found.starts])
         z = np.concatenate([np.asarray(start.z[:, :MOST_NODES], np.float64) for start in found.starts])
         sound = np.linalg.pinv(np.linalg.pinv(teacher, hermitian=True), hermitian=True) if k else teacher
-        return Nodes.of(np.roll(basis, 1, axis=0).swapaxes(1, 2), np.roll(z, 1, axis=0), sound).rounded()
+        normals = np.moveaxis(np.roll(basis, 1, axis=0), -1, 1)
+        return Nodes.of(normals, np.roll(z, 1, axis=0), sound).rounded()
 
     return shared(("own nodes", identity_of(found.starts), values_of(teacher)), make)
 
@@ -112,5 +122,5 @@ def _own_nodes(found: Marched, shared: Shared) -> Nodes:
 def _more_nodes(found: Marched, size: int, replicas: int, shared: Shared) -> Nodes:
     problem, teacher = found.system.problem, np.asarray(found.system.groups.test_teacher)
     laws = values_of((problem.noise_law, teacher))
-    key = "nodes", size, replicas, found.seed, problem.width, problem.k, laws
+    key = "nodes", size, replicas, found.seed, problem.rows, problem.width, problem.k, laws
     return shared(key, lambda: make_nodes(problem, size, replicas, found.seed, quickly, teacher).rounded())

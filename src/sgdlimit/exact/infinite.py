@@ -14,6 +14,7 @@ from ..measure.averages import PER_REPLICA, Array, Nodes
 from ..problem import Problem, fields
 from ..problem.jumps import force_jumps
 from ..problem.mixture import place
+from ..problem.sequences import as_rows
 from ..progress import Progress
 from .stability import BOUND
 from .training import (
@@ -134,7 +135,8 @@ def _within(noise: Array, names: tuple[str, ...]) -> Array:
 @jax.jit
 def _scale(problem: Problem, nodes: Nodes) -> jax.Array:
     """Size of what is learned: E y²."""
-    star = nodes.normals[0, :, problem.width :] @ nodes.teacher_root.T
+    star = nodes.normals[0, ..., problem.width :] @ nodes.teacher_root.T
+    star = as_rows(problem, star[..., : problem.read])
     return jnp.mean(jax.vmap(lambda b, z: fields.label(problem, b, z))(star, nodes.z[0]) ** 2)
 
 

@@ -163,8 +163,8 @@ def _check_memory(problem: Problem, each: int, replicas: int, particles: int, co
     """Refuse averages that do not fit: points with the products E[ℓwᵀ], E[ℓw*ᵀ], E[ℓℓᵀ] of every replica at once, or
     particles with so many blocks of m numbers."""
     m, k = problem.width, problem.k
-    products = m + k + 2 + m * (2 * m + k)
-    monomials = (m + k + 2) * (m + k + 3) // 2  # of one replica, while its weights are made
+    products = problem.rows * (m + k) + 2 + m * (2 * m + k)
+    monomials = problem.rows * (m + k + 2) * (m + k + 3) // 2  # of one replica, while its weights are made
     carried = 0 if problem.penalty.quadratic else replicas * particles * ((count + 1) * m + k)
     points = each * (replicas * products + monomials)
     for name, given, numbers in (("samples", each * replicas, points), ("particles", particles, carried)):

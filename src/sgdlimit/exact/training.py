@@ -23,6 +23,7 @@ from ..algorithms.rates import ByCoordinate, Seen
 from ..measure.averages import Nodes, Pull, pull_by, pull_of, samples
 from ..problem import Problem, fields, trained
 from ..problem.mixture import Place
+from ..problem.sequences import unmixed
 
 WEIGHTS, VELOCITY, START = "weights", "velocity", "start"
 INTERCEPT = "intercept"  # name of β among what all samples share
@@ -151,11 +152,12 @@ def _by_samples(
 ) -> Felt:  # fmt: skip
     """From the gradient of every sample, without the schedule, and what shortens it."""
     how, clip, rate = algorithm.how, algorithm.how.clip, algorithm.how.rate
-    w, w_star = map(jnp.asarray, samples(now, nodes, known.w, known.w_star, known.at))
-    every: Any = lambda fn: jax.vmap(fn)(w, w_star, nodes.z)  # noqa: E731
+    read = tuple(map(jnp.asarray, samples(now, nodes, known.w, known.w_star, known.at).read))
+    every: Any = lambda fn: jax.vmap(fn)(*read, nodes.z)  # noqa: E731
     raw = every(partial(fields.pull, now, t))
-    length = known.share @ known.variance
-    squared, shortened, used = length * jnp.sum(raw**2, axis=1), jnp.ones(len(raw)), 1
+    own = raw if problem.rows == 1 else jax.vmap(partial(unmixed, problem))(raw)
+    length, beyond = known.share @ known.variance, tuple(range(1, raw.ndim))
+    squared, shortened, used = length * jnp.sum(own**2, axis=beyond), jnp.ones(len(raw)), 1
     if algorithm.rows:
         used = algorithm.used(t)
     if clip is not None and clip.per == "sample":
@@ -183,16 +185,22 @@ def _by_samples(
             pace = pace * average
         felt = {"settled": rate.after(own.rule, seen, 0.0), "rule": _derivative(rate.after, own.rule, seen)}
         if isinstance(rate, ByCoordinate):
-            here = nodes.mean((shortened[:, None] * raw) ** 2)
+            here = nodes.mean((_wide(shortened, raw) * own) ** 2)
+            here = here if problem.rows == 1 else jnp.sum(here, axis=0)
             felt |= _by_coordinate(algorithm, rate, t, pace, used, own.squares["window"], here, known, problem)
             noise = felt.get("noise")
-    pull = pull_by(now, nodes, pace * shortened[:, None] * raw, known.w, known.w_star, known.at)
+    pull = pull_by(now, nodes, pace * _wide(shortened, raw) * raw, known.w, known.w_star, known.at)
     shared = _level(pull)
     if values:
-        slopes = jax.vmap(lambda *sample: trained.slopes(problem, values, *sample))(w, w_star, nodes.z)
+        slopes = every(lambda *sample: trained.slopes(problem, values, *sample))
         weighed = nodes._replace(weights=shortened * nodes.weights)
         shared |= jax.tree.map(lambda part: pace * part, weighed.mean(slopes))
     return Felt(pull, shared, how.boost * average, noise=felt.pop("noise", noise), **felt)
+
+
+def _wide(numbers: Array, like: Array) -> Array:
+    """Numbers of points, (N,), with as many axes as what they multiply."""
+    return numbers.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def _seen(algorithm: Algorithm, t: Scalar, gradients: tuple[Scalar, Scalar], known: Known) -> Seen:

@@ -95,7 +95,9 @@ class Place:
         system, problem = piece.system, piece.system.problem
         laws = (problem.noise_law, problem.init, problem.star) if piece.draws_weights else problem.noise_law
         sizes = (problem.width, problem.k, system.samples, system.dtype, piece.replicas, piece.draws_weights)
-        key = "start", sizes, piece.seed, piece.turn, values_of((laws, system.groups))
+        relation = problem.data.relation
+        of_rows = problem.rows, problem.read, None if relation is None else relation.root
+        key = "start", sizes, of_rows, piece.seed, piece.turn, values_of((laws, system.groups))
         return self.shared(key, lambda: stacked(piece.draws()))
 
     def check(self, piece: Work) -> None:
@@ -150,9 +152,10 @@ def bytes_of(system: System, replicas: int) -> float:
 
 
 def _state_bytes(system: System) -> float:
-    g, m, k, M = system.shape
+    (g, m, k, M), problem = system.shape, system.problem
     size = m + k + system.groups.unseen.shape[1] + 2
-    drawn = (size, M), (M,), (k, M), (g, m + k, M), (ROLES, g + ROUNDS, M), (rows_within(system.groups), M)
+    r_star = (*problem.sample_shape(problem.read), system.samples)
+    drawn = (size, M), (system.samples,), r_star, (g, m + k, M), (ROLES, g + ROUNDS, M), (rows_within(system.groups), M)
     numbers: Tree = (jax.ShapeDtypeStruct(shape, system.dtype) for shape in drawn)
     shapes = jax.eval_shape(partial(march.init, system), Start(*numbers, key=jax.random.key(0)))
     on_the_way = (g - 1) * (m + ROLES) * M * jnp.dtype(system.dtype).itemsize  # vectors and signs of each group

@@ -21,6 +21,7 @@ from .._random import keys
 from ..problem import Normal, Problem, fields, observables, trained
 from ..problem.laws import EntryLaw
 from ..problem.mixture import NOWHERE, Place, Push, moved, push
+from ..problem.sequences import as_lines, as_rows, unmixed
 from ..results.metrics import at as at_values
 
 Array = jax.Array | np.ndarray
@@ -29,8 +30,8 @@ Tree = TypeVar("Tree")
 
 
 class Nodes(NamedTuple):
-    """Points that averages are taken over: (N, m+k) normals, (N,) z and weights that sum to 1, under which the former
-    are standard; of the teacher's second moments E w*w*ᵀ the root, w* = root · normals, and the pseudo-inverse."""
+    """Points that averages are taken over: (N, m+k) normals, or (N, L, m+k) of samples with L rows, (N,) z and weights
+    that sum to 1, under which the former are standard; of the teacher's second moments E w*w*ᵀ the root, w* = root · normals, and the pseudo-inverse."""
 
     normals: Array
     z: Array
@@ -45,8 +46,8 @@ class Nodes(NamedTuple):
         return cls(normals, z, weights, root_of(teacher), np.linalg.pinv(teacher, hermitian=True))
 
     def part(self, span: slice) -> "Nodes":
-        """Those of the points that lie within a slice of them."""
-        return self._replace(normals=self.normals[..., span, :], z=self.z[..., span], weights=self.weights[..., span])
+        """Those of the points of all replicas that lie within a slice of them."""
+        return self._replace(normals=self.normals[:, span], z=self.z[..., span], weights=self.weights[..., span])
 
     def mean(self, values: Tree) -> Tree:
         """Averages of a tree of arrays (N, …) over the points."""
@@ -106,15 +107,19 @@ Spread = Callable[[int, int, np.random.Generator], np.ndarray]
 
 
 def _points(
-    samples: int, size: int, law: EntryLaw, seed: int, key: jax.Array, spread: Spread
+    samples: int, size: int, law: EntryLaw, seed: int, key: jax.Array, spread: Spread, units: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Even normals, draws of z, and weights near 1/N that make all first and second moments exact."""
+    """Even normals, draws of z, and weights near 1/N that make all first and second moments exact; of several rows, each
+    of so many units, those between rows are left as they come."""
     uniform = np.clip(spread(samples, size + 2, np.random.default_rng(seed)), 1e-15, 1 - 1e-15)
     x, z = ndtri(uniform[:, :size]), law.spread_out(uniform[:, size:], key)
     first, second = np.zeros(size + 1), np.eye(size + 1)
     first[-1], second[-1, -1] = (moment.item() for moment in law.moments(1))
     both = np.column_stack([x, z])
     pairs = np.triu_indices(size + 1)
+    if units < size:
+        within = (pairs[0] // units == pairs[1] // units) | (pairs[1] == size)
+        pairs = pairs[0][within], pairs[1][within]
     monomials = np.column_stack([np.ones(samples), both, both[:, pairs[0]] * both[:, pairs[1]]])
     target = np.concatenate([[1.0], first, second[pairs]])
     if not law.quantiles or law.rarest < 1:  # heavy or rare z: what it has too much tells little of other averages
@@ -127,27 +132,41 @@ def _points(
 
 
 def _given_teacher(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> tuple[Array, Array, Array]:
-    """w* (N, k), the mean of w given w* (N, m) with what moves its class, and the root of its covariance (m, m)."""
+    """w* (N, k), the mean of w given w* (N, m) with what moves its class, and the root of its covariance (m, m); w* and
+    mean of samples with L rows are (N, L, ·)."""
     m, dtype = Q.shape[0], nodes.normals.dtype
-    w_star = nodes.normals[:, m:] @ nodes.teacher_root.T.astype(dtype)
+    w_star = nodes.normals[..., m:] @ nodes.teacher_root.T.astype(dtype)
     slope = c @ nodes.teacher_inverse
-    known = jnp.asarray(w_star @ slope.T.astype(dtype)).T
-    mean = moved(problem, at, jnp.asarray(nodes.z), known).T
+    known, z = jnp.asarray(w_star @ slope.T.astype(dtype)), jnp.asarray(nodes.z)
+    lines = known.T if problem.rows == 1 else known.transpose(2, 1, 0).reshape(m, -1)
+    mean = moved(problem, at, z, lines).T
+    if problem.rows > 1:
+        mean = mean.reshape(problem.rows, -1, m).swapaxes(0, 1)
     return w_star, mean, root(Q - slope @ c.T).T.astype(dtype)
 
 
 def average(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place, fn: Callable[..., Tree]) -> Tree:
-    """E fn(w, w*, z), w and w* jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c, then w with what moves its class.
+    """E fn(r, r*, z), w and w* jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c, and what functions of a sample read of them.
 
     fn returns a tree of arrays.
     """
-    return nodes.mean(jax.vmap(fn)(*samples(problem, nodes, Q, c, at), nodes.z))
+    return nodes.mean(jax.vmap(fn)(*samples(problem, nodes, Q, c, at).read, nodes.z))
 
 
-def samples(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> tuple[Array, Array]:
-    """w (N, m), with what moves its class, and w* (N, k) of every point."""
+class Points(NamedTuple):
+    """Of every point: w with what moves its class, and w*, (N, m) and (N, k), or (N, L, ·) of independent rows; and the
+    two as functions of one sample read them."""
+
+    w: Array
+    w_star: Array
+    read: tuple[Array, Array]
+
+
+def samples(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> Points:
+    """Return w and w* of every point, and what functions of a sample read of them."""
     w_star, mean, spread = _given_teacher(problem, nodes, Q, c, at)
-    return mean + nodes.normals[:, : Q.shape[0]] @ spread, w_star
+    w = mean + nodes.normals[..., : Q.shape[0]] @ spread
+    return Points(w, w_star, tuple(as_rows(problem, part) for part in (w, w_star[..., : problem.read])))  # type: ignore[arg-type]
 
 
 def _wrong_sign(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> jax.Array:
@@ -240,24 +259,30 @@ def pull_of(problem: Problem, nodes: Nodes, t: jax.Array | float, Q: jax.Array, 
     with w⊥.
     """
 
-    def products(r: jax.Array, w_star: jax.Array, z: jax.Array) -> Products:
-        return _products(problem, fields.force(problem, t, r, w_star, z), r, w_star, z)
+    points = samples(problem, nodes, Q, c, at)
 
-    return _pulled(nodes, Q, c, at, average(problem, nodes, Q, c, at, products))
+    def products(r: jax.Array, r_star: jax.Array, z: jax.Array, w: jax.Array, w_star: jax.Array) -> Products:
+        return _products(problem, fields.force(problem, t, r, r_star, z), w, w_star, z)
+
+    return _pulled(nodes, Q, c, at, nodes.mean(jax.vmap(products)(*points.read, nodes.z, *points[:2])))
 
 
 def pull_by(problem: Problem, nodes: Nodes, force: Array, Q: jax.Array, c: jax.Array, at: Place) -> Pull:
-    """The same where the forces of all points are known, (N, m)."""
-    values = jax.vmap(partial(_products, problem))(force, *samples(problem, nodes, Q, c, at), nodes.z)
+    """The same where the forces of all points are known, (N, m) or (N, L, m)."""
+    values = jax.vmap(partial(_products, problem))(force, *samples(problem, nodes, Q, c, at)[:2], nodes.z)
     return _pulled(nodes, Q, c, at, nodes.mean(values))
 
 
-Products = tuple[jax.Array, jax.Array, jax.Array, Push]  # ℓ rᵀ, ℓ w*ᵀ, ℓ ℓᵀ, and what moves the classes
+Products = tuple[jax.Array, jax.Array, jax.Array, Push]  # ℓ wᵀ, ℓ w*ᵀ, ℓ ℓᵀ, and what moves the classes
 
 
-def _products(problem: Problem, ell: Array, r: Array, w_star: Array, z: Array) -> Products:
-    ell, r, w_star, z = map(jnp.asarray, (ell, r, w_star, z))
-    return jnp.outer(ell, r), jnp.outer(ell, w_star), jnp.outer(ell, ell), push(problem, z[None], ell[:, None])
+def _products(problem: Problem, ell: Array, w: Array, w_star: Array, z: Array) -> Products:
+    """Of one point; over its rows they add up."""
+    ell, w, w_star, z = map(jnp.asarray, (ell, w, w_star, z))
+    if problem.rows > 1:
+        own = unmixed(problem, ell)
+        return own.T @ w, own.T @ w_star, own.T @ own, push(problem, z[None], as_lines(problem, ell[..., None]))
+    return jnp.outer(ell, w), jnp.outer(ell, w_star), jnp.outer(ell, ell), push(problem, z[None], ell[:, None])
 
 
 def _pulled(nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place, means: Products) -> Pull:
@@ -284,6 +309,9 @@ def make_nodes(
     m, k = problem.width, problem.k
     teacher = problem.sample_gram()[m:, m:] if teacher is None else teacher
     own = enumerate(keys(seed, replicas))
-    points = [_points(samples, m + k, problem.noise_law, seed * 1_000_003 + i, key, spread) for i, key in own]
+    size = problem.rows * (m + k)
+    points = [_points(samples, size, problem.noise_law, seed * 1_000_003 + i, key, spread, m + k) for i, key in own]
     normals, z, weights = (np.stack(part) for part in zip(*points, strict=True))
+    if problem.rows > 1:
+        normals = normals.reshape(*normals.shape[:2], problem.rows, m + k)
     return Nodes(*map(jnp.asarray, Nodes.of(normals, z, teacher, weights)))

@@ -21,8 +21,9 @@ from .._types import Scalar
 from ..algorithms import Algorithm
 from ..problem import Constant, Problem, VectorField, fields
 from ..problem.data import Iid, Table
-from ..problem.problem import draws_at_start
+from ..problem.problem import apart, draws_at_start
 from ..problem.schedules import ScheduleLike, course, factors
+from ..problem.sequences import root_like
 
 PROBES, SUMS = 8, 2  # states at which a field is looked at along time, and random sums of its values there
 AT_ONCE = 1024  # times at which a schedule is looked at together
@@ -60,10 +61,12 @@ def moving_of(problem: Problem) -> list[tuple[str, ScheduleLike]]:
     if timed:
         m, rng = problem.width, np.random.default_rng(0)
         w, z = draws_at_start(problem, PROBES)
-        r = w[:, :m] + rng.standard_normal((PROBES, m)) * np.linspace(0.0, 1.0, PROBES)[:, None]
-        states = {"loss": (r, w[:, m:], z), "penalty": (r,)}
+        r, r_star = apart(problem, w)
+        away = np.linspace(0.0, 1.0, PROBES).reshape(-1, *[1] * (r.ndim - 1))
+        r = r + rng.standard_normal(r.shape) * away
+        states = {"loss": (r, r_star, z), "penalty": (r.reshape(PROBES, -1)[:, :m],)}
         for name in timed:
-            weights = rng.standard_normal((SUMS, PROBES, m))
+            weights = rng.standard_normal((SUMS, PROBES, states[name][0][0].size))
             out += [(name, Probe(getattr(problem, name), states[name], one)) for one in weights]
     return out
 
@@ -156,24 +159,42 @@ class Curvature(NamedTuple):
 
 @jax.jit
 def _slopes(problem: Problem, w: jax.Array, z: jax.Array, times: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """∇ℓ and ∇h of samples at the start, (times, m, m, samples), with what jumps add to the mean."""
-    m, start = problem.width, w[:, : problem.width]
-    y = jax.vmap(lambda b, c: fields.label(problem, b, c))(w[:, m:], z)
-    size = jnp.sqrt(jnp.max(jnp.mean(jnp.column_stack([w, jnp.nan_to_num(y)]) ** 2, axis=0)))
+    """∇ℓ and ∇h of samples at the start, (times, m, m, samples), with what jumps add to the mean; ∇ℓ of samples with L
+    rows is (L·m, L·m), of the independent rows."""
+    m, (start, r_star) = problem.width, apart(problem, w)
+    y = jax.vmap(lambda b, c: fields.label(problem, b, c))(r_star, z)
+    both = [part.reshape(len(w), -1) for part in (w, jnp.nan_to_num(y))]
+    size = jnp.sqrt(jnp.max(jnp.mean(jnp.concatenate(both, axis=1) ** 2, axis=0)))
     reaches = jnp.where(size > 0, size, 1.0) * jnp.array(REACHES)
 
     def at(t: jax.Array) -> tuple[jax.Array, jax.Array]:
         def of(field: Callable[..., jax.Array], *given: jax.Array) -> Field:
             return lambda v: jax.vmap(partial(field, problem, t), out_axes=-1)(v, *given)
 
-        def seen(pull: Field, slopes: Field, smooth: bool) -> jax.Array:
+        def seen(pull: Field, slopes: Field, smooth: bool, start: jax.Array) -> jax.Array:
             return slopes(start) + (0.0 if smooth else _unseen(pull, slopes, start, reaches)[:, :, None])
 
-        samples = w[:, m:], z
-        data = seen(of(fields.force, *samples), of(fields.force_r, *samples), problem.loss.smooth)
-        return data, seen(of(fields.drift), of(fields.drift_theta), problem.penalty.smooth)
+        if problem.rows == 1:
+            pull, slopes = of(fields.force, r_star, z), of(fields.force_r, r_star, z)
+        else:
+
+            def flat(problem: Problem, t: jax.Array, r: jax.Array, *others: jax.Array) -> jax.Array:
+                """ℓ as a function of what is read, in the order of units of all rows."""
+                return jnp.ravel(fields.force(problem, t, r.reshape(problem.rows, m), *others))
+
+            pull, slopes = of(flat, r_star, z), of(jax.jacfwd(flat, argnums=2), r_star, z)
+        data = seen(pull, slopes, problem.loss.smooth, start.reshape(len(w), -1))
+        if (root := None if problem.rows == 1 else root_like(problem, data)) is not None:
+            mixing = jnp.kron(root, jnp.eye(m))
+            data = jnp.einsum("ua,uvs,vb->abs", mixing, data, mixing)
+        return data, seen(of(fields.drift), of(fields.drift_theta), problem.penalty.smooth, _first_row(problem, start))
 
     return jax.lax.map(at, times)
+
+
+def _first_row(problem: Problem, r: jax.Array) -> jax.Array:
+    """Pre-activations of one row, (samples, m)."""
+    return r if problem.rows == 1 else r[:, 0]
 
 
 def _unseen(pull: Field, slopes: Field, start: jax.Array, reaches: jax.Array) -> jax.Array:
@@ -228,12 +249,17 @@ def edge(curvatures: np.ndarray, sample_ratio: float, table: Table = IID) -> flo
 def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
     """Largest eigenvalue of E[J v vᵀ], v = (1 for an intercept, means of the class): what they add to the edge at most.
 
-    √d x has means[c, ·] along the unit vectors a_j/√d, and 1 as its constant feature.
+    √d x has means[c, ·] along the unit vectors a_j/√d, and 1 as its constant feature. Rows of a sample add up.
     """
-    v = np.ones((int(problem.bias), len(z)))
+    rows, relation, lines = problem.rows, problem.data.relation, np.repeat(z, problem.rows)
+    v = np.ones((int(problem.bias), len(lines)))
     if problem.data.classes is not None:
         v = np.concatenate([v, np.asarray(problem.data.classes.means, dtype=float)[z.astype(int)].T])
-    J = np.abs(np.nan_to_num(curvatures))
+    if relation is not None and relation.means is not None:
+        v = np.concatenate([v, np.tile(np.asarray(relation.means).T, len(z))])
+    if relation is not None and relation.level is not None:
+        v[: int(problem.bias)] = np.tile(relation.level, len(z))
+    J = np.repeat(np.abs(np.nan_to_num(curvatures)), rows)
     return float(np.max(np.linalg.eigvalsh((v * J) @ v.T / len(z)), initial=0.0))
 
 
@@ -256,11 +282,17 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
     pulls = [_largest(part) for part in both]
     if top is None:
         every = [here for i, here in enumerate(pulls[0]) if i == 0 or not np.array_equal(here, pulls[0][0])]
-        data = max(edge(here, float(problem.sample_ratio), problem.data.table()) for here in every)
+        # the rows of a sample pull at most as so many samples of that curvature do
+        rows, ratio = problem.rows, problem.rows * float(problem.sample_ratio)
+        data = max(edge(rows * here, ratio, problem.data.table()) for here in every)
         data += max(spike(problem, here, z) for here in every)
     else:
         data = top * float(np.max(pulls[0]))
-    return Curvature(data, float(np.max(pulls[1])), tuple(part[at].mean(axis=-1) / factor for part in both))
+    slopes = [part[at].mean(axis=-1) / factor for part in both]
+    if problem.rows > 1:  # of the weights: over the rows
+        m = problem.width
+        slopes[0] = np.einsum("lalb->ab", slopes[0].reshape(problem.rows, m, problem.rows, m))
+    return Curvature(data, float(np.max(pulls[1])), tuple(slopes))
 
 
 def _largest(slopes: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from .problem import Problem
 from .random_features import RandomFeatures
 from .rows import CustomEntries, GaussianEntries, RademacherEntries, SparseEntries, UniformEntries
 from .schedules import Constant, CosineDecay, PowerDecay, Schedule
+from .sequences import Sequence
 from .starts import Towards
 from .trained import Trained
 
@@ -32,7 +33,7 @@ __all__ = [
     "Exponential", "GaussianEntries", "Hinge", "Huber", "Iid", "LabelRule", "Labels", "Law", "Linear", "Logistic",
     "Logit", "Loss", "LossLike", "Mixture", "MultiClass", "NoPenalty", "Noise", "Normal", "Penalty", "PenaltyLike",
     "Point", "PowerDecay", "PowerLaw", "Problem", "Quantile", "Quartic", "Rademacher", "RademacherEntries",
-    "RandomFeatures", "Ridge", "Schedule", "Sign", "SmoothHinge", "SmoothL1", "SparseEntries", "SparseNormal",
+    "RandomFeatures", "Ridge", "Schedule", "Sequence", "Sign", "SmoothHinge", "SmoothL1", "SparseEntries", "SparseNormal",
     "Spectrum", "Square", "Table", "Towards", "Trained", "TwoLayer", "TwoLayerLabels", "Uniform", "UniformEntries",
     "VectorField",
 ]  # fmt: skip

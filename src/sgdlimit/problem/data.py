@@ -103,6 +103,8 @@ class DataLaw(abc.ABC):
     at: the `Layout` that rows of dimension d are drawn from. As d → ∞ they have the second moments of the table, and r*
         those of θ* = factor times the teacher's law, with `unseen` beside them.
     classes: means and priors, `Classes`, where rows have classes; None where they have none.
+    relation: what rows of one sample have to do with each other, a `sequences.Relation`; None where they are
+        independent and of mean zero, or where a sample is one row.
     levels: the dimension that the law itself speaks of, at least the number of its groups; None for a limit.
     iid: whether the table is one group of variance and factor 1, so that formulas for iid entries hold.
     rotated: whether the groups are of directions that are not those of the weights' coordinates: only their second
@@ -112,6 +114,7 @@ class DataLaw(abc.ABC):
     iid: ClassVar[bool] = False
     rotated: ClassVar[bool] = False
     classes: Any = None
+    relation: Any = None
     levels: Any = None
 
     @abc.abstractmethod

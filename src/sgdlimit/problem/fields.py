@@ -1,8 +1,8 @@
 """The one place where autodiff turns a Problem into ℓ, ∇ℓ, ∇²ℓ, h, ∇h (`ass:func`).
 
-Every function takes one sample in canonical shapes, r: (m,), r*: (k,), z: (), θ: (m,), and is to be vmapped.
-Users see scalars where a width is 1 and None where there is no teacher. `VectorField` is the general form of the paper:
-fields that need not be gradients.
+Every function takes one sample in canonical shapes, r: (m,), r*: (k,), z: (), θ: (m,), and is to be vmapped; r: (L, m)
+and r*: (L, k) where a sample has L rows. Users see no axis where a width is 1, and None where there is no teacher.
+`VectorField` is the general form of the paper: fields that need not be gradients.
 """
 
 import sys
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 
 def as_user(v: Array) -> Any:
-    """The user's view of a vector: a scalar for width 1, None for width 0. A scalar, as z, stays."""
+    """The user's view of units, the last axis: without it for width 1, None for width 0. A scalar, as z, stays."""
     if jnp.ndim(v) == 0:
         return v
+    if v.ndim > 1:
+        return None if v.shape[-1] == 0 else v[..., 0] if v.shape[-1] == 1 else v
     return None if v.shape[0] == 0 else v[0] if v.shape[0] == 1 else v
 
 
@@ -90,14 +92,14 @@ def loss(problem: "Problem", r: Array, r_star: Array, z: Array) -> Scalar:
 
 
 def pull(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
-    """∇_r L, or the field, shape (m,): the force without the schedule."""
+    """∇_r L, or the field, in the shape of r: the force without the schedule."""
     if isinstance(problem.loss, VectorField):
         return jnp.reshape(problem.loss.at(t, r, r_star, z), r.shape)
     return jax.grad(loss, argnums=1)(problem, r, r_star, z)
 
 
 def force(problem: "Problem", t: Scalar, r: Array, r_star: Array, z: Array) -> Array:
-    """ℓ_t(r, r*; z) = s(t) ∇_r L, shape (m,) (`eq:sgd_planted`)."""
+    """ℓ_t(r, r*; z) = s(t) ∇_r L, in the shape of r (`eq:sgd_planted`)."""
     return _scheduled(problem, t, pull(problem, t, r, r_star, z), r)
 
 

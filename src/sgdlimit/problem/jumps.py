@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from .._types import Array, Scalar, Tree
 from . import fields
 from .fields import VectorField
-from .problem import Problem, draws_at_start
+from .problem import Problem, apart, draws_at_start
 from .schedules import bisected
 
 LINES = 64  # samples around which losses and forces are searched for jumps
@@ -94,7 +94,7 @@ def search(fn: Callable[..., Scalar], reaches: Array, start: Array, *own: Array)
 
 def _reaches(problem: Problem, w: Array, z: Array) -> Array:
     """Lengths of the lines."""
-    y = jax.vmap(lambda b, c: fields.label(problem, b, c))(w[:, problem.width :], z)
+    y = jax.vmap(lambda b, c: fields.label(problem, b, c))(apart(problem, w)[1], z)
     size = jnp.maximum(jnp.max(jnp.abs(w)), jnp.max(jnp.abs(jnp.nan_to_num(y))))
     ends = jnp.log(NEAR * jnp.minimum(size, 1.0) + 1e-9), jnp.log(FAR * jnp.maximum(size, 1.0))
     return jnp.exp(jnp.linspace(*ends, LENGTHS))
@@ -103,8 +103,16 @@ def _reaches(problem: Problem, w: Array, z: Array) -> Array:
 @jax.jit
 def _of_force(problem: Problem, w: Array, z: Array, t: Scalar) -> Jump:
     """ℓ at time t."""
-    m, along = problem.width, partial(search, partial(fields.force, problem, t), _reaches(problem, w, z))
-    return jax.vmap(along)(w[:, :m] + OFF, w[:, m:], z)
+    r, r_star = apart(problem, w)
+    force = _flat(problem, lambda *sample: jnp.ravel(fields.force(problem, t, *sample)))
+    along = partial(search, force, _reaches(problem, w, z))
+    return jax.vmap(along)(r.reshape(len(r), -1) + OFF, r_star, z)
+
+
+def _flat(problem: Problem, fn: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of one sample as one of the units of all its rows, one after the other."""
+    shape = problem.sample_shape(problem.width)
+    return lambda r, *others: fn(r.reshape(shape), *others)
 
 
 def force_jumps(problem: Problem, t_max: float) -> bool:
@@ -119,15 +127,16 @@ def force_jumps(problem: Problem, t_max: float) -> bool:
 @jax.jit
 def jumps(problem: Problem, w: Array, z: Array, t: Scalar) -> Jumps:
     """L, ℓ, H and h at time t, as far as they are not known to be smooth, around samples (w_0, w*) and z."""
-    m, own, reaches = problem.width, problem.penalty, _reaches(problem, w, z)
-    start = w[:, :m] + OFF
+    own, reaches, (r, r_star) = problem.penalty, _reaches(problem, w, z), apart(problem, w)
+    start = r.reshape(len(r), -1) + OFF
     loss = force = penalty = drift = None
     if not problem.loss.smooth:
         force = _of_force(problem, w, z, t)
         if not isinstance(problem.loss, VectorField):
-            loss = jax.vmap(partial(search, partial(fields.loss, problem), reaches))(start, w[:, m:], z)
+            loss = jax.vmap(partial(search, _flat(problem, partial(fields.loss, problem)), reaches))(start, r_star, z)
     if not own.smooth:
-        drift = jax.vmap(partial(search, partial(fields.drift, problem, t), reaches))(start)
+        weights = start[:, : problem.width]
+        drift = jax.vmap(partial(search, partial(fields.drift, problem, t), reaches))(weights)
         if not isinstance(own, VectorField):
-            penalty = jax.vmap(partial(search, lambda v: own(fields.as_user(v)), reaches))(start)
+            penalty = jax.vmap(partial(search, lambda v: own(fields.as_user(v)), reaches))(weights)
     return Jumps(loss, force, penalty, drift)

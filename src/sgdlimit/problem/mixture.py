@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from .._tree import model, settle
 from .._types import Array
@@ -99,9 +100,9 @@ def settle_classes(problem: "Problem") -> None:
 
 
 class Place(NamedTuple):
-    """Where the classes are; parts that a problem does not have are None."""
+    """Where the classes are, or the rows of a sequence; parts that a problem does not have are None."""
 
-    overlap: Array | None = None  # C_θ(t, a_j) = E[θ a_jᵀ], (m, k), of a mixture
+    overlap: Array | None = None  # C_θ(t, a_j) = E[θ a_jᵀ], (m, k), where means lie along a_j
     intercept: Array | None = None  # β, (m,)
     shared: Mapping[str, Array] | None = None  # values of trained parameters by name
 
@@ -125,23 +126,52 @@ def place(
 ) -> Place:
     """Those of them that this problem has; `shared` may hold the intercept too."""
     values = {name: shared[name] for name in trained_of(problem)} if shared else None
-    return Place(overlap if problem.data.classes else None, intercept if problem.bias else None, values or None)
+    return Place(overlap if has_means(problem) else None, intercept if problem.bias else None, values or None)
+
+
+def has_means(problem: "Problem") -> bool:
+    """Whether rows have means along columns of θ*: of their class, or of their place in a sequence."""
+    relation = problem.data.relation
+    return problem.data.classes is not None or (relation is not None and relation.means is not None)
+
+
+def _along(problem: "Problem", z: Array, lines: int, dtype: DTypeLike) -> Array | None:
+    """How far the mean of every line lies along each column of θ*, (k, lines), lines those of samples of class z (M,);
+    None where all have mean zero."""
+    if problem.data.classes is not None:
+        return problem.data.classes.along(z, dtype)
+    if not has_means(problem):
+        return None
+    means = np.asarray(problem.data.relation.means).T  # of the last columns
+    own = np.concatenate([np.zeros((problem.k - len(means), problem.rows)), means])
+    return jnp.repeat(jnp.asarray(own, dtype), lines // problem.rows, axis=1)
+
+
+def _level(problem: "Problem", lines: int, dtype: DTypeLike) -> Array | float:
+    """What an intercept adds to every line, over its value: K⁻¹ 1 of correlated rows."""
+    relation = problem.data.relation
+    if relation is None or relation.level is None:
+        return 1.0
+    return jnp.repeat(jnp.asarray(relation.level, dtype), lines // problem.rows)
 
 
 def moved(problem: "Problem", at: Place, z: Array, w: Array) -> Array:
-    """w + b_c + β for samples (m, M) of class z (M,)."""
-    classes = problem.data.classes
-    if classes is not None and at.overlap is not None:
-        w = w + at.overlap.astype(w.dtype) @ classes.along(z, w.dtype)
-    return w if at.intercept is None else w + at.intercept.astype(w.dtype)[:, None]
+    """w + b + β for lines (m, L·M) of samples of class z (M,)."""
+    if at.overlap is not None and (along := _along(problem, z, w.shape[-1], w.dtype)) is not None:
+        w = w + at.overlap.astype(w.dtype) @ along
+    if at.intercept is None:
+        return w
+    level = at.intercept.astype(w.dtype)[:, None]
+    return w + (level if problem.rows == 1 else _level(problem, w.shape[-1], w.dtype) * level)
 
 
 def push(problem: "Problem", z: Array, force: Array) -> Push:
-    """Means over samples of class z (M,) with forces (m, M), in double precision where there is any."""
+    """Means over lines of samples of class z (M,) with forces (m, L·M), in double precision where there is any."""
     count, dtype = force.shape[-1], jnp.zeros(()).dtype
-    means, level, classes = None, None, problem.data.classes
-    if classes is not None:
-        means = (force @ classes.along(z, force.dtype).T).astype(dtype) / count
+    means, level = None, None
+    if (along := _along(problem, z, count, force.dtype)) is not None:
+        means = (force @ along.T).astype(dtype) / count
     if problem.bias:
-        level = jnp.mean(force, axis=-1).astype(dtype)
+        own = force if problem.rows == 1 else _level(problem, count, force.dtype) * force
+        level = jnp.mean(own, axis=-1).astype(dtype)
     return Push(means, level)

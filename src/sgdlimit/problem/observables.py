@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SampleObservable = Callable[[Array, Array, Array], Scalar]
 ERRORS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "zero-one": lambda prediction, y: 0.5 * (1.0 - jnp.sign(prediction) * jnp.sign(y)),  # ½ for a score of zero
-    "squared": lambda prediction, y: (prediction - y) ** 2,
+    "squared": lambda prediction, y: jnp.sum((prediction - y) ** 2) if jnp.ndim(prediction) else (prediction - y) ** 2,
 }
 SOFT = 0.3  # width of a softened jump, over the root mean square of the predictions
 
@@ -48,7 +48,7 @@ def error_kind(problem: "Problem") -> str:
 
 def sign_of_score(problem: "Problem") -> bool:
     """Whether the zero-one error compares the sign of r itself with the label."""
-    return problem.width == 1 and problem.predict is identity and error_kind(problem) == "zero-one"
+    return problem.predict is identity and error_kind(problem) == "zero-one"
 
 
 def sign_of_gaussian(problem: "Problem") -> bool:
@@ -59,7 +59,7 @@ def sign_of_gaussian(problem: "Problem") -> bool:
 
 def square_of_sum(problem: "Problem") -> bool:
     """Whether the error is (r − Σr* − z)² with a z of known moments, whose mean over fresh samples is a closed form."""
-    plain = problem.width == 1 and problem.predict is identity and error_kind(problem) == "squared"
+    plain = problem.predict is identity and error_kind(problem) == "squared"
     return plain and isinstance(problem.labels, Linear) and bool(problem.noise_law.exact_moments)
 
 

@@ -26,6 +26,8 @@ from .parameters import bound
 from .penalties import NoPenalty, PenaltyLike
 from .rows import check_sampler
 from .schedules import Constant, ScheduleLike
+from .sequences import MOST as MOST_ROWS
+from .sequences import Beside, check_rows
 from .starts import Towards
 from .tasks import Correlated
 from .trained import check_trained
@@ -56,6 +58,8 @@ class Problem:
     teacher, noise, init: laws of a coordinate of θ*, of z, of a coordinate of θ⁰; teacher=None: labels from z alone.
         `Towards` is a start that knows the teacher.
     width, teacher_width: m and k; k = m unless said otherwise.
+    rows: L, rows of one sample: tokens, the sides of a comparison, patches. They share the weights and meet in the
+        loss: r has shape (L, m), or (L,) where m is 1, r* likewise, and y may have any shape. δ counts samples.
     schedule: s(t), a factor on ℓ and h.
     data: law of the rows x; iid entries unless said otherwise.
     bias: whether the student has an intercept, r = θᵀx + β. It is trained as the weight of a constant feature 1/√d,
@@ -71,6 +75,7 @@ class Problem:
     init: EntryLaw | Towards = field(default_factory=Point)
     width: int = static(default=1)
     teacher_width: int | None = static(default=None)
+    rows: int = static(default=1)
     schedule: ScheduleLike = field(default_factory=Constant)
     data: DataLaw = field(default_factory=Iid)
     bias: bool = static(default=False)
@@ -85,28 +90,42 @@ class Problem:
         whole("width", self.width, least=1, most=MOST_UNITS, why=f"m {units}")
         if self.teacher_width is not None:
             whole("teacher_width", self.teacher_width, least=1, most=MOST_UNITS, why=f"k {units}, or None")
+        why = f"L, the rows of one sample, must be a whole number from 1 to {MOST_ROWS}"
+        whole("rows", self.rows, least=1, most=MOST_ROWS, why=why)
         flag("bias", self.bias)
         settle_classes(self)
         if self.teacher is None and self.labels.planted:
             why = f"labels={type(self.labels).__name__}() read a teacher; give one (sl.Normal(1.0)) or use sl.Noise()"
             raise reject("teacher", None, why)
+        check_rows(self)
         if isinstance(self.init, Towards) and not any(map(traced, jax.tree.leaves((self.init, self.star, self.data)))):
             settle(self, init=self.init.bound(self))
         self._check_shapes()
 
     @property
     def star(self) -> EntryLaw:
-        """The law of θ*: the teacher's, or that of the directions of a mixture's means; any where k = 0."""
+        """The law of θ*: the teacher's, that of the directions of means, or both side by side; any where k = 0."""
         if self.data.classes is not None:
             return DIRECTION
-        return Point() if self.teacher is None else self.teacher
+        teacher = Point() if self.teacher is None else self.teacher
+        return Beside(teacher, self.data.relation.directions, self.read) if self.k > self.read else teacher
 
     @property
     def k(self) -> int:
-        """Columns of θ*: teacher width, or directions of a mixture's means; 0 when there is neither."""
+        """Columns of θ*: units of the teacher, then directions of means of their own; 0 when there is neither."""
+        relation = self.data.relation
+        return self.read + (0 if relation is None or relation.directions is None else len(relation.means[0]))
+
+    @property
+    def read(self) -> int:
+        """Columns of θ* that r* consists of: the teacher's units, or the directions of a mixture's means."""
         if self.data.classes is not None:
             return len(self.data.classes.means[0])
         return 0 if self.teacher is None else self.teacher_width or self.width
+
+    def sample_shape(self, units: int) -> tuple[int, ...]:
+        """Of what functions of one sample read: (units,), or (L, units) where it has several rows."""
+        return (units,) if self.rows == 1 else (self.rows, units)
 
     @property
     def infinite_data(self) -> bool:
@@ -123,7 +142,7 @@ class Problem:
         """The prediction as a function of r; None where width and loss leave it open."""
         if self.loss.predict is not None:
             return bound(self.loss.predict, self.loss)
-        return identity if self.width == 1 and not isinstance(self.loss, VectorField) else None
+        return identity if self.width == self.rows == 1 and not isinstance(self.loss, VectorField) else None
 
     @property
     def noise_law(self) -> EntryLaw:
@@ -146,7 +165,8 @@ class Problem:
         """
         if not isinstance(self.init, Towards):
             _check_spread("init", self.init, count)
-        _check_spread("teacher", self.star, count)
+        for law in (self.star.first, self.star.others) if isinstance(self.star, Beside) else (self.star,):
+            _check_spread("teacher", law, count)
         return np.concatenate(_both(self, key, count), axis=1)
 
     def sample_noise(self, key: Key, count: int) -> jax.Array:
@@ -190,7 +210,7 @@ class Problem:
 
     def _check_shapes(self) -> None:
         """Trace every function once, abstractly: wrong shapes and non-jax code surface here, before any work."""
-        m, k = self.width, self.k
+        m, k = self.width, self.read
         for name, law, size in (("init", self.init, m), ("teacher", self.teacher, k), ("noise", self.noise, 1)):
             if isinstance(law, Point) and np.ndim(law.value) and np.size(law.value) != size:
                 raise reject(f"{name}=Point", law.value, f"it must be one number, or {size} (the width)")
@@ -201,23 +221,29 @@ class Problem:
         self._check_classes()
         if _met(self):
             return
-        r, *others = sample = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m,), (k,), ())]
-        like_r = ((), (1,)) if m == 1 else ((m,),)
-        _returns("labels", fields.label, self, *others, hint=_shape_hint("r_star", k))
+        both = self.sample_shape(m), self.sample_shape(k)
+        r, *others = sample = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (*both, ())]
+        theta = jax.ShapeDtypeStruct((m,), jnp.float32)
+        like_theta = ((), (1,)) if m == 1 else ((m,),)
+        like_r = like_theta if self.rows == 1 else ((self.rows, m), *[(self.rows,)] * (m == 1))
+        labels = ((),) if self.rows == 1 else None
+        _returns("labels", fields.label, self, *others, hint=_shape_hint("r_star", k, self.rows), wanted=labels)
         if isinstance(self.loss, VectorField):
             _returns("loss", VectorField.at, self.loss, 0.0, *sample, hint="see sl.VectorField", wanted=like_r)
         if self.has_loss:
-            hint = _shape_hint("r", m) + "; for a network use sl.TwoLayer(activation)" * (m > 1)
+            network = m > 1 and self.rows == 1
+            hint = _shape_hint("r", m, self.rows) + "; for a network use sl.TwoLayer(activation)" * network
             _returns("loss", fields.loss, self, *sample, hint=hint, smooth=True)
         if self.predict is not None:
-            _returns("loss.predict", lambda p, a: p.predict(fields.as_user(a)), self, r, hint=_shape_hint("r", m))
-            hint = "error(prediction, y) takes two scalars"
+            hint = _shape_hint("r", m, self.rows)
+            _returns("loss.predict", lambda p, a: p.predict(fields.as_user(a)), self, r, hint=hint, wanted=labels)
+            hint = "error(prediction, y) takes two scalars" if self.rows == 1 else "error(prediction, y) is a scalar"
             _returns("loss.error", lambda p, *on: observables.on_samples(p)["error"](*on), self, *sample, hint=hint)
         if isinstance(self.penalty, VectorField):
-            _returns("penalty", VectorField.at, self.penalty, 0.0, r, hint="see sl.VectorField", wanted=like_r)
+            _returns("penalty", VectorField.at, self.penalty, 0.0, theta, hint="see sl.VectorField", wanted=like_theta)
         else:
             own, hint = self.penalty, _shape_hint("theta", m)
-            _returns("penalty", lambda h, a: h(fields.as_user(a)), own, r, hint=hint, smooth=True)
+            _returns("penalty", lambda h, a: h(fields.as_user(a)), own, theta, hint=hint, smooth=True)
         _PASSED.add(shapes_of(self))
 
 
@@ -252,6 +278,10 @@ def _check_spread(argument: str, law: EntryLaw, count: int) -> None:
 
 def _spread(law: EntryLaw, key: Key, count: int, size: int) -> np.ndarray:
     """(count, size) entries of a law: quantiles of a stratified sample in random order, or plain draws without them."""
+    if isinstance(law, Beside):
+        one, two = jax.random.split(key)
+        parts = _spread(law.first, one, count, law.count), _spread(law.others, two, count, size - law.count)
+        return np.concatenate(parts, axis=1)
     if isinstance(law, Point) or (isinstance(law, Law) and size > 1):  # units of a row may depend on each other
         return np.asarray(law.sample(key, (count, size)), dtype=np.float64)
     if isinstance(law, Correlated):
@@ -283,7 +313,7 @@ def check_schedule(argument: str, schedule: Any) -> None:
 @jax.jit
 def _at_start(problem: Problem, w: Array, z: Array, theta: Array) -> dict[str, Scalar]:
     """Whatever must be finite at t = 0."""
-    r, r_star, t = w[:, : problem.width], w[:, problem.width :], jnp.zeros(())
+    (r, r_star), t = apart(problem, w), jnp.zeros(())
     values = {
         "schedule": jnp.asarray(problem.schedule(t)),
         "labels": jax.vmap(lambda b, c: fields.label(problem, b, c))(r_star, z),
@@ -293,12 +323,28 @@ def _at_start(problem: Problem, w: Array, z: Array, theta: Array) -> dict[str, S
     return values | {name: jax.vmap(fn)(r, r_star, z) for name, fn in observables.on_samples(problem).items()}
 
 
+def apart(problem: Problem, w: Any) -> tuple[Any, Any]:
+    """r_0 and r* of samples (…, m+k), as functions of one sample read them."""
+    return w[..., : problem.width], w[..., problem.width : problem.width + problem.read]
+
+
 def draws_at_start(problem: Problem, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """(w_0, w*) and z of samples, always the same ones, on the host."""
+    """(r_0, w*) and z of samples, always the same ones, on the host."""
     rng = np.random.default_rng(0)
-    w = rng.standard_normal((count, problem.width + problem.k)) @ root_of(problem.sample_gram())
+    w = rng.standard_normal((count, *problem.sample_shape(problem.width + problem.k)))
     z = problem.noise_law.spread_out(rng.random((count, 2)), jax.random.key(0))
-    return w, np.asarray(z, dtype=np.float64)
+    return _read(problem, w @ root_of(problem.sample_gram())), np.asarray(z, dtype=np.float64)
+
+
+def _read(problem: Problem, w: np.ndarray) -> np.ndarray:
+    """(w_0, w*) of independent rows as they are read: correlated, and r at the means of the rows."""
+    relation, m = problem.data.relation, problem.width
+    if relation is None:
+        return w
+    if relation.means is not None:
+        along = problem.weight_gram()[:m, m:][:, -len(relation.means[0]) :]
+        w = np.concatenate([w[..., :m] + np.asarray(relation.means) @ along.T, w[..., m:]], axis=-1)
+    return w if relation.root is None else np.einsum("lk,skb->slb", relation.root, w)
 
 
 WIDE = 8192
@@ -312,13 +358,15 @@ def _wide(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Half of them have one coordinate anywhere within REACH, of the normals or of the point that z is a quantile at.
     """
     rng = np.random.default_rng(0)
-    size = problem.width + problem.k
+    units = problem.sample_shape(problem.width + problem.k)
+    size = math.prod(units)
     x = rng.standard_normal((WIDE, size + 2))
     x[np.arange(0, WIDE, 2), np.arange(WIDE // 2) % (size + 2)] = rng.uniform(-REACH, REACH, WIDE // 2)
     density = np.exp(-(np.minimum(np.abs(x), REACH) ** 2) / 2) / math.sqrt(2 * math.pi)
     taken = np.mean(np.where(np.abs(x) <= REACH, 1 / (2 * REACH * density), 0.0), axis=1)  # over the law's own density
     z = problem.noise_law.spread_out(np.clip(ndtr(x[:, size:]), 1e-15, 1 - 1e-15), jax.random.key(0))
-    return x[:, :size] @ root_of(problem.sample_gram()), np.asarray(z, dtype=np.float64), 2 / (1 + taken)
+    w = _read(problem, x[:, :size].reshape(WIDE, *units) @ root_of(problem.sample_gram()))
+    return w, np.asarray(z, dtype=np.float64), 2 / (1 + taken)
 
 
 class Rare(NamedTuple):
@@ -353,7 +401,7 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
         w, drawn, weights = _wide(problem)
         parts.append((w, drawn))
         if problem.width == problem.k and problem.data.classes is None:
-            parts.append((np.concatenate([w[:, problem.width :]] * 2, axis=1), drawn))
+            parts.append((np.concatenate([w[..., problem.width :]] * 2, axis=-1), drawn))
     theta, _ = _both(problem, jax.random.key(0), 256)
     rows, noise = (np.concatenate(part) for part in zip(*parts, strict=True))
     asked = problem, *(np.asarray(part, dtype=np.float32) for part in (rows, noise, theta))
@@ -375,7 +423,7 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
     if problem.labels.binary and not np.all(np.abs(y) == 1):
         why = "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
         raise reject("labels", y[np.abs(y) != 1][0], why)
-    force = np.sum(all_found["gradient of the loss"].astype(np.float64) ** 2, axis=-1)
+    force = np.sum(all_found["gradient of the loss"].astype(np.float64) ** 2, axis=(-1,) if problem.rows == 1 else (-2, -1))
     averaged = {"force": force} | {name: all_found[name] for name in ("loss", "error") if name in all_found}
     return Rare({name: value[count:].reshape(-1, len(weights)) for name, value in averaged.items()}, weights)
 
@@ -390,9 +438,11 @@ def check_tails(problem: Problem, fresh: bool = False, bounded: bool = False) ->
     law = problem.noise
     if not isinstance(law, Law) or not law.heavy:
         return ()
-    w = np.tile(np.sqrt(np.diag(problem.sample_gram())), (BLOCK, 1))  # samples that differ in z alone
+    alike = np.broadcast_to(np.sqrt(np.diag(problem.sample_gram())), problem.sample_shape(problem.width + problem.k))
+    w = np.tile(alike, (BLOCK, *[1] * alike.ndim))  # samples that differ in z alone
     found = _at_start(problem, *(x.astype(np.float32) for x in (w, law.many((BLOCK,)), np.zeros((1, problem.width)))))
-    index = {"force": tail_index(np.linalg.norm(found["gradient of the loss"], axis=1))}
+    force = found["gradient of the loss"]
+    index = {"force": tail_index(np.linalg.norm(force.reshape(len(force), -1), axis=1))}
     index |= {name: tail_index(np.sqrt(np.abs(found[name]))) for name in observables.on_samples(problem)}
     if index["force"] < LIGHT and not bounded:
         given = f"a law under which the force has tails of index {index['force']:.2g}"
@@ -408,16 +458,18 @@ def check_tails(problem: Problem, fresh: bool = False, bounded: bool = False) ->
     return heavy
 
 
-def _shape_hint(name: str, size: int) -> str:
+def _shape_hint(name: str, size: int, rows: int = 1) -> str:
     if size == 0:
         return f"{name} is None: there is no teacher"
-    return f"{name} is a scalar" if size == 1 else f"{name} has shape ({size},)"
+    shape = (rows,) * (rows > 1) + (size,) * (size > 1)
+    return f"{name} has shape {shape}" if shape else f"{name} is a scalar"
 
 
 def _returns(
     argument: str, fn: Callable[..., Any], *given: Any, hint: str, wanted: Any = ((),), smooth: bool = False
 ) -> None:
-    """Refuse a function that does not run on these shapes, or does not return real numbers of a wanted shape."""
+    """Refuse a function that does not run on these shapes, or does not return real numbers of a wanted shape; None: of
+    any shape."""
     try:
         out = jax.eval_shape(fn, *given)
     except InputError:
@@ -427,9 +479,9 @@ def _returns(
         remedy = "it must be written in jax.numpy" if untraceable else "it must run on arrays of these shapes"
         raise reject(argument, f"{type(error).__name__}: {error}", f"{remedy} ({hint})") from error
     shape = getattr(out, "shape", None)
-    if shape not in wanted:
+    if shape is None or (wanted is not None and shape not in wanted):
         found = f"a {type(out).__name__}" if shape is None else f"a result of shape {shape}"
-        what = "a scalar" if () in wanted else f"an array of shape {wanted[0]}"
+        what = "an array" if wanted is None else "a scalar" if () in wanted else f"an array of shape {wanted[0]}"
         raise reject(argument, found, f"it must return {what} ({hint})")
     if jnp.issubdtype(out.dtype, jnp.complexfloating) or (smooth and not jnp.issubdtype(out.dtype, jnp.floating)):
         raise reject(argument, f"a result of type {out.dtype}", f"it must return a real number ({hint})")

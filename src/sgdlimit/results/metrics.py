@@ -44,7 +44,7 @@ def on_samples(problem: Problem, metrics: object) -> Named:
 
     One that names a trained parameter after these three, or takes any name, is given the value that it has now.
     """
-    shapes = ((problem.width,), (problem.k,), ())
+    shapes = (problem.sample_shape(problem.width), problem.sample_shape(problem.read), ())
     return _checked("metrics", metrics, shapes, "(r, r_star, z)", INTERNAL, starts(problem))
 
 

@@ -42,6 +42,7 @@ AXES = {
     "group": "group of coordinates of equal variance in the data",
     "coordinate": "coordinate of the weights",
     "sample": "training sample",
+    "row": "row of a sample",
     "trial": "independent run",
     "replica": "independent solution",
 }
@@ -110,12 +111,15 @@ def split(name: str) -> tuple[str, str]:
 def dims(name: str, count: int | None = None) -> tuple[str, ...]:
     """Axes of a variable of a theory, time included; a metric of the user's is a curve.
 
-    count: how many axes it has, where that is known: trained parameters have as many as the user gave them, and one
-    number serves all units of a network.
+    count: how many axes it has, where that is known: trained parameters have as many as the user gave them, one number
+    serves all units of a network, and pre-activations of samples with several rows have one more.
     """
     base, ending = split(bare(name))
     axes = TABLE[base].dims if base in TABLE else ("time",)
     axes = ("replica", *axes) if ending == "_replicas" else axes
+    if count == len(axes) + 1 and "sample" in axes:  # a sample has several rows
+        place = axes.index("sample") + 1
+        return (*axes[:place], "row", *axes[place:])
     if count is not None:
         axes = axes[:count] + tuple(f"{base}_{i}" for i in range(count - len(axes)))
     return axes
@@ -141,7 +145,7 @@ def ordered(names: Iterable[str]) -> list[str]:
 def coordinates(variables: Mapping[str, Variable], time: np.ndarray) -> dict[str, np.ndarray]:
     """Along the axes of these variables: times, and numbers from 0 where they count units or groups."""
     sizes = {axis: size for own in variables.values() for axis, size in zip(own.dims, own.values.shape, strict=True)}
-    counted = ("student", "student_", "teacher", "group")
+    counted = ("student", "student_", "teacher", "group", "row")
     earlier = {"earlier": time} if "earlier" in sizes else {}
     return {"time": time} | earlier | {axis: np.arange(sizes[axis]) for axis in counted if axis in sizes}
 

@@ -60,7 +60,8 @@ class Ensemble(NamedTuple):
 def _workers(job: Ensemble, trials: int, workers: int | None, double: bool) -> int:
     """As many trials at once as there are cores, or the user says, and as fit into memory."""
     workers = whole("workers", cores() if workers is None else workers, least=1, why="it must be a whole number ≥ 1")
-    each = 2.0 * (job.samples or job.algorithm.rows or 1) * job.dim * (8 if double else 4)  # X, twice while it is drawn
+    rows = job.problem.rows * (job.samples or job.algorithm.rows or 1)
+    each = 2.0 * rows * job.dim * (8 if double else 4)  # X, twice while it is drawn
     if each > memory():
         raise reject("dim", job.dim, f"the data of a trial take {each / 1e9:.3g} GB, too much here; lower it")
     return int(min(trials, workers, memory() / each))

@@ -10,8 +10,9 @@ from .._linalg import root
 from .._tree import model, static
 from ..algorithms.samples import INTERCEPT, Batch, Data, FreshData, StoredData, Weights, draw_rows, start_weights
 from ..problem import Problem, observables, trained
-from ..problem.mixture import moved, place
+from ..problem.mixture import Place, moved, place
 from ..problem.rows import Entries, Layout
+from ..problem.sequences import as_read, as_rows
 from ..results import metrics
 from ..results.metrics import Named
 
@@ -71,7 +72,7 @@ def build(
     else:
         data = FreshData(problem, rows)
     if tests.gaussian:
-        normals = jax.random.normal(test_key, (fresh, problem.width + problem.k))
+        normals = jax.random.normal(test_key, (fresh, *problem.sample_shape(problem.width + problem.k)))
         test: Any = GaussianTest(normals, problem.sample_noise(test_noise_key, fresh), tests.variance)
     else:
         test = draw_rows(problem, tests, fresh, test_key, test_noise_key)
@@ -106,8 +107,7 @@ def observe(trial: Trial, weights: Weights) -> dict[str, jax.Array]:
                 both = jnp.concatenate([theta, trial.theta_star], axis=1)
                 gram = both.T @ (trial.test.variance[:, None] * both) / dim
             w = trial.test.normals @ root(gram)
-            r = moved(problem, place(problem, overlap, shared.get(INTERCEPT)), trial.test.z, w[:, :m].T).T
-            fresh = (r, w[:, m:], trial.test.z)
+            fresh = (*_read(problem, w, place(problem, overlap, shared.get(INTERCEPT)), trial.test.z), trial.test.z)
         else:
             fresh = (weights.preactivations(trial.test.X), trial.test.r_star, trial.test.z)
         out |= {f"test_{name}": jnp.mean(jax.vmap(fn)(*fresh)) for name, fn in chosen.items()}
@@ -118,6 +118,15 @@ def observe(trial: Trial, weights: Weights) -> dict[str, jax.Array]:
         # With infinite data every training sample is fresh: the two averages are the same.
         out |= {f"train_{name}": out[f"test_{name}"] for name in chosen}
     return out
+
+
+def _read(problem: Problem, w: jax.Array, at: Place, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """r and r* of samples (…, m+k) of independent rows, as functions of one sample read them."""
+    m, r_star = problem.width, w[..., problem.width : problem.width + problem.read]
+    if problem.rows == 1:
+        return moved(problem, at, z, w[:, :m].T).T, r_star
+    lines = w[..., :m].transpose(2, 1, 0).reshape(m, -1)
+    return as_read(problem, moved(problem, at, z, lines)).transpose(2, 0, 1), as_rows(problem, r_star)
 
 
 def _by_group(means: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -133,6 +142,6 @@ def snapshot(trial: Trial, weights: Weights) -> dict[str, jax.Array]:
         out["theta_star"] = trial.theta_star
     if isinstance(trial.data, StoredData):
         out |= {"r": weights.preactivations(trial.data.X), "z": trial.data.z}
-        if trial.data.problem.k:
+        if trial.data.problem.read:
             out["r_star"] = trial.data.r_star
     return out
