@@ -30,19 +30,21 @@ if TYPE_CHECKING:
     from .sweep import Sweep, best_time, critical_line, sweep
 
 __all__ = [
-    "DPSGD", "EMA", "L1", "SGD", "SGF", "Absolute", "AdaGradNorm", "Adam", "AdamW", "Algorithm", "ArgMax", "ByClass",
-    "Chain", "Clip", "Constant", "CosineDecay", "DataLaw", "DivergenceWarning", "DoG", "EntryLaw", "Exponential",
-    "Fitted", "FromTorch", "GradientFlow", "HeavyBall", "Hinge", "Huber", "Iid", "InputError", "Interrupted",
-    "IterateAverage", "LabelRule", "Labels", "Law", "Linear", "Logistic", "Logit", "Loss", "LossLike", "Mixture",
-    "Momentum", "MultiClass", "Nesterov", "NoPenalty", "Noise", "Normal", "Normalised", "Penalty", "PenaltyLike",
-    "PersistentSGD", "Point", "Polyak", "PowerDecay", "PowerLaw", "Problem", "ProportionalSGD", "Quantile", "Quartic",
-    "RMSprop", "Rademacher", "RandomFeatures", "Rate", "RateRule", "Report", "Ridge", "RunningMean", "Runs", "Schedule",
-    "Sequence", "ShuffledSGD", "Sign", "SmoothHinge", "SmoothL1", "Solution", "SparseEntries", "SparseNormal", "Spectrum", "Square",
-    "Step", "StochasticPolyak", "Sweep", "SweepWarning", "ToleranceWarning", "Towards", "Trained", "TwoLayer",
-    "TwoLayerLabels", "Uniform", "UnreliableWarning", "VectorField", "Weighted", "__version__", "best_time", "chain",
-    "compare", "critical_line", "from_torch", "grid", "least_squares", "least_squares_on_data", "load", "model_of_data",
-    "online", "plan", "plot", "references", "simulate", "simulate_chain", "simulate_on_data", "solve", "solve_on_data",
-    "sweep", "testing",
+    "DPSGD", "EMA", "L1", "SGD", "SGF", "Absolute", "AdaGradNorm", "Adam", "AdamW", "Algorithm", "ArgMax",
+    "Attention", "AttentionLabels", "ByClass", "Chain", "Clip", "Constant", "Contrastive", "CosineDecay", "DataLaw",
+    "DivergenceWarning", "DoG", "EntryLaw", "Exponential", "Fitted", "FromTorch", "GradientFlow", "HeavyBall",
+    "Hinge", "Huber", "Iid", "InputError", "Interrupted", "IterateAverage", "LabelRule", "Labels", "Law", "Linear",
+    "ListwiseLabels", "ListwiseRanking", "Logistic", "Logit", "Loss", "LossLike", "MaxPool", "MeanPool", "Mixture",
+    "Momentum", "MultiClass", "Nesterov", "NoPenalty", "Noise", "Normal", "Normalised", "PairwiseLabels",
+    "PairwiseRanking", "Penalty", "PenaltyLike", "PersistentSGD", "Point", "Polyak", "PoolLabels", "PowerDecay",
+    "PowerLaw", "Problem", "ProportionalSGD", "Quantile", "Quartic", "RMSprop", "Rademacher", "RandomFeatures",
+    "Rate", "RateRule", "Report", "Ridge", "RunningMean", "Runs", "SameSide", "Schedule", "Sequence", "ShuffledSGD",
+    "Sign", "SmoothHinge", "SmoothL1", "Solution", "SparseEntries", "SparseNormal", "Spectrum", "Square", "Step",
+    "StochasticPolyak", "Sweep", "SweepWarning", "ToleranceWarning", "Towards", "Trained", "TwoLayer",
+    "TwoLayerLabels", "Uniform", "UnreliableWarning", "VectorField", "Weighted", "__version__", "best_time",
+    "chain", "compare", "critical_line", "from_torch", "grid", "least_squares", "least_squares_on_data", "load",
+    "model_of_data", "online", "plan", "plot", "references", "simulate", "simulate_chain", "simulate_on_data",
+    "solve", "solve_on_data", "sweep", "testing",
 ]  # fmt: skip
 
 _ROOMS = (

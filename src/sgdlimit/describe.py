@@ -42,7 +42,8 @@ ROOMS: dict[str, type] = {
 
 PLACES = dict(loss="loss", labels="labels", penalty="penalty", teacher="law", noise="law", init="start", data="data",
               covariance="data", schedule="schedule", batch_share="schedule", step="step", clip="clip",
-              momentum="momentum", rate="rate", readout="trained", bias="trained", output_bias="trained")  # fmt: skip
+              momentum="momentum", rate="rate", readout="trained", bias="trained", output_bias="trained",
+              inverse_temperature="trained", core="trained", directions="law")  # fmt: skip
 """Arguments that are models themselves, and the room of each."""
 ELSE = {"start": "law"}
 """What may also stand in a room: a start is as well the law of a coordinate."""

@@ -25,7 +25,8 @@ Matrix = ArrayLike | Sparse
 
 
 class OwnData(NamedTuple):
-    """The user's training set and, if there is one, test set: (n, d) and (n,) of finite numbers in double precision."""
+    """The user's training set and, if there is one, test set: (n, d) and (n,) of finite numbers in double precision; of
+    samples with L rows (n, L, d), and labels of any shape, (n, …)."""
 
     X: np.ndarray
     y: np.ndarray
@@ -52,6 +53,28 @@ def as_matrix(argument: str, X: Matrix) -> np.ndarray:
     return matrix
 
 
+def as_samples(argument: str, X: Matrix) -> np.ndarray:
+    """`as_matrix`, or an array (n, L, d) of samples with L rows, two at least."""
+    array = _numbers(argument, getattr(X, "toarray", lambda: X)(), "; encode categories first")
+    if array.ndim != 3:
+        if array.ndim == 2:
+            return as_matrix(argument, array)
+        why = "it must be a matrix, (n, d), or of shape (n, L, d) where a sample has L rows"
+        raise reject(argument, f"shape {array.shape}", why)
+    if 0 in array.shape or array.shape[1] < 2:
+        why = "samples of shape (n, L, d) have two rows or more; else give (n, d)"
+        raise reject(argument, f"shape {array.shape}", why)
+    return array
+
+
+def as_labels(argument: str, y: ArrayLike, samples: int) -> np.ndarray:
+    """Labels of any shape, one for each sample, (n, …)."""
+    array = _numbers(argument, y)
+    if array.ndim == 0 or len(array) != samples:
+        raise reject(argument, f"shape {array.shape}", f"it must have one label for each of the {samples} samples")
+    return as_targets(argument, array, samples) if array.ndim == 1 else array
+
+
 def as_targets(argument: str, y: ArrayLike, rows: int) -> np.ndarray:
     """A float64 vector of finite numbers with one entry a row; a matrix of one column counts as one."""
     vector = _numbers(argument, y)
@@ -75,8 +98,13 @@ def check_scale(X: np.ndarray) -> None:
         raise reject("X", given, "no row may dominate: rescale or drop it")
 
 
-def read_data(X: Matrix, y: ArrayLike, X_test: Matrix | None, y_test: ArrayLike | None) -> OwnData:
-    """The user's arrays, checked one by one and against each other."""
+def read_data(
+    X: Matrix, y: ArrayLike, X_test: Matrix | None, y_test: ArrayLike | None, several: bool = False
+) -> OwnData:
+    """The user's arrays, checked one by one and against each other; `several`: samples may have several rows."""
+    sparse = hasattr(X, "toarray")
+    if several and not sparse and np.ndim(X) != 2:  # type: ignore[arg-type]
+        return _read_samples(X, y, X_test, y_test)
     matrix = as_matrix("X", X)
     targets = as_targets("y", y, len(matrix))
     if X_test is None and y_test is None:
@@ -87,6 +115,23 @@ def read_data(X: Matrix, y: ArrayLike, X_test: Matrix | None, y_test: ArrayLike 
     if tests.shape[1] != matrix.shape[1]:
         raise reject("X_test", f"{tests.shape[1]} columns", f"X has {matrix.shape[1]}")
     return OwnData(matrix, targets, tests, as_targets("y_test", y_test, len(tests)))
+
+
+def _read_samples(X: Matrix, y: ArrayLike, X_test: Matrix | None, y_test: ArrayLike | None) -> OwnData:
+    """Samples with several rows, and labels of any shape."""
+    samples = as_samples("X", X)
+    labels = as_labels("y", y, len(samples))
+    if X_test is None and y_test is None:
+        return OwnData(samples, labels, None, None)
+    if X_test is None or y_test is None:
+        raise reject("X_test", "only one of X_test and y_test", "give both or neither")
+    tests = as_samples("X_test", X_test)
+    if tests.shape[1:] != samples.shape[1:]:
+        raise reject("X_test", f"samples of shape {tests.shape[1:]}", f"those of X are of shape {samples.shape[1:]}")
+    fresh = as_labels("y_test", y_test, len(tests))
+    if fresh.shape[1:] != labels.shape[1:]:
+        raise reject("y_test", f"labels of shape {fresh.shape[1:]}", f"those of y are of shape {labels.shape[1:]}")
+    return OwnData(samples, labels, tests, fresh)
 
 
 def signs(y: np.ndarray, binary: bool | None) -> bool:

@@ -91,7 +91,7 @@ Data = StoredData | FreshData
 
 
 def draw_rows(problem: Problem, rows: Rows, count: int, data_key: Key, noise_key: Key) -> Batch:
-    """Samples at the mean of their class, or with the means and correlations of their rows; r* of the centred rows, z."""
+    """Samples at the mean of their class, or with means and correlations of their rows; r* of the centred rows; z."""
     X, r_star = rows.draw(data_key, count * problem.rows)
     z, dim = problem.sample_noise(noise_key, count), X.shape[1]
     classes, relation = problem.data.classes, problem.data.relation

@@ -159,7 +159,7 @@ def seen_by(rule: Any, data: Data, weights: Weights, parts: Parts, **more: Any) 
         more["norm"] = theta.T @ theta / dim
     if "overlap" in needs:
         assert data.theta_star is not None
-        more["overlap"] = theta.T @ data.theta_star / dim
+        more["overlap"] = theta.T @ data.theta_star[:, : data.problem.read] / dim
     if "distance" in needs:
         more["distance"] = jnp.sum((theta - parts["start"]) ** 2) / dim
     return Seen(**more)
@@ -266,7 +266,7 @@ def check_parts(how: Step, problem: Problem, dt: float) -> None:
         return
     if "train_loss" in rule.needs and not problem.has_loss:
         raise reject(f"Step.rate={name}", "a field without a loss", "it reads the loss; give VectorField(loss=...)")
-    if "overlap" in rule.needs and not problem.k:
+    if "overlap" in rule.needs and not problem.read:
         raise reject(f"Step.rate={name}", "overlap", "there is no teacher; read the norm or the loss")
     _check_factor(how, problem)
 
@@ -274,7 +274,7 @@ def check_parts(how: Step, problem: Problem, dt: float) -> None:
 def _check_factor(how: Step, problem: Problem) -> None:
     """Refuse a rate whose factor is no number."""
     rule, name = how.rate, f"Step.rate={type(how.rate).__name__}"
-    units = {"norm": (problem.width, problem.width), "overlap": (problem.width, problem.k)}
+    units = {"norm": (problem.width, problem.width), "overlap": (problem.width, problem.read)}
     seen = {part: jax.ShapeDtypeStruct(units.get(part, ()), jnp.float32) for part in Seen._fields}
     try:
         found = jax.eval_shape(lambda seen: jnp.asarray(rule.factor(rule.start(), Seen(**seen))), seen)

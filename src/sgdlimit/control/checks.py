@@ -25,6 +25,10 @@ PART = 2 * STRIDES
 """The largest step that is taken unasked is this part of `Pace.limit`: its coarsest grid stays within half of it."""
 
 
+FEW_UNITS = 4
+"""Units, over all rows of a sample, along each of which as many samples are searched for jumps."""
+
+
 class Pace(NamedTuple):
     """How fast the data can pull at the start."""
 
@@ -94,12 +98,17 @@ def _hurry(problem: Problem, algorithm: Algorithm) -> float:
 
 
 def _searched(problem: Problem, t_max: float) -> list[Jumps]:
-    """At three times, since a field may begin without its jump; nothing where all is known to be smooth."""
+    """At three times where a field takes the time, since it may begin without its jump; nothing where all is known to
+    be smooth. Of many units fewer samples are looked at."""
     if problem.loss.smooth and problem.penalty.smooth:
         return []
-    w, z = (part[:LINES] for part in start_samples(problem))
+    units = problem.rows * problem.width
+    count = LINES if units <= FEW_UNITS else max(LINES * FEW_UNITS // units, 8)
+    w, z = (part[:count] for part in start_samples(problem))
+    timed = any(getattr(part, "timed", False) for part in (problem.loss, problem.penalty))
     with jax.enable_x64(True):
-        return [jax.tree.map(np.asarray, jumps(problem, w, z, t)) for t in (0.0, t_max / 2, t_max)]
+        times = (0.0, t_max / 2, t_max) if timed else (0.0,)
+        return [jax.tree.map(np.asarray, jumps(problem, w, z, t)) for t in times]
 
 
 def _refuse_jumps(found: Jumps) -> None:

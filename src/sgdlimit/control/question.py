@@ -53,7 +53,7 @@ MOST_FUNCTIONS = 64
 FEWEST = 256
 """Samples of one march at least: its averages are what everything else feeds on."""
 
-OPTIONAL = ("overlap", "intercept", "readout", "bias", "output_bias")
+OPTIONAL = ("overlap", "mean_overlap", "intercept", "readout", "bias", "output_bias")
 """Curves that not every problem has."""
 
 Averages = Mapping[str, Callable[..., Scalar]]
@@ -330,7 +330,8 @@ def _fewest(problem: Problem, rare: Rare, tol: float, heavy: tuple[str, ...], dr
 
 def _judged(problem: Problem, names: str | Sequence[str] | None, wish: Wish) -> tuple[str, ...]:
     """Curves that must meet the tolerance."""
-    own = [*trained_of(problem), *(["intercept"] * problem.bias), *(["overlap"] * bool(problem.k))]
+    own = [*trained_of(problem), *(["intercept"] * problem.bias), *(["overlap"] * bool(problem.read))]
+    own += ["mean_overlap"] * (problem.k > problem.read)
     usual = [name for name in COMPARABLE if name not in OPTIONAL or name in own]
     usual += [name for name in own if name not in usual]
     usual += [f"{average}{OF}{name}" for average, _ in wish.averages for name in tuple(usual)]

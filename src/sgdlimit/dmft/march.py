@@ -147,13 +147,14 @@ def _of_weights(system: System, norm: Array, along: Array) -> dict[str, Array]:
     """What is recorded of the weights' second moments, (g, m, m) and along their start."""
     groups = system.groups
     star, weight = _starred(system, along), groups.share * groups.tested
-    seen = {
+    seen = observables.overlaps(system.problem, jnp.einsum("g,gab->ab", groups.share, star)) | {
         "norm": jnp.einsum("g,gab->ab", groups.share, norm),
-        "overlap": jnp.einsum("g,gab->ab", groups.share, star),
         "fresh_norm": jnp.einsum("g,gab->ab", weight, norm),
         "fresh_overlap": jnp.einsum("g,gab->ab", weight, star),
     }
-    return seen | ({"norm_by_group": norm, "overlap_by_group": star} if len(groups.share) > 1 else {})
+    if len(groups.share) > 1:
+        seen |= {"norm_by_group": norm, "overlap_by_group": star[..., : system.problem.read]}
+    return seen
 
 
 def _of_samples(system: System, start: Start, r: Array, w: Array, shared: dict[str, Array]) -> dict[str, Array]:
@@ -200,7 +201,7 @@ def _known(system: System, view: View) -> Known:
     """What a rate may know of the weights."""
     share, m = system.groups.share, system.problem.width
     norm = jnp.einsum("g,gab->ab", share, view.norm)
-    overlap = jnp.einsum("g,gab->ab", share, _starred(system, view.along))
+    overlap = jnp.einsum("g,gab->ab", share, _starred(system, view.along))[:, : system.problem.read]
     began = system.groups.root[:, :m]
     apart = view.norm - 2 * jnp.einsum("gac,gbc->gab", view.along, began) + jnp.einsum("gac,gbc->gab", began, began)
     return Known(norm, overlap, jnp.einsum("g,gaa->", share, apart))
@@ -216,11 +217,13 @@ def recorded(system: System) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
     scalars += [name for name, _ in system.weight_metrics]
     out: dict[str, tuple[tuple[int, ...], DTypeLike]] = {name: ((), double) for name in scalars}
     out |= {name: ((m, m), double) for name in ("norm", "fresh_norm")}
-    out |= {name: ((m, k), double) for name in ("overlap", "fresh_overlap")}
+    read = system.problem.read
+    out |= {"overlap": ((m, read), double), "fresh_overlap": ((m, k), double)}
+    out |= {"mean_overlap": ((m, k - read), double)} if k > read else {}
     out |= {name: (jnp.asarray(part.start).shape, double) for name, part in trained.trained_of(system.problem).items()}
     out |= {"intercept": ((m,), double)} if system.problem.bias else {}
     if g > 1:
-        out |= {"norm_by_group": ((g, m, m), double), "overlap_by_group": ((g, m, k), double)}
+        out |= {"norm_by_group": ((g, m, m), double), "overlap_by_group": ((g, m, read), double)}
     of_weights = {name for name, _ in system.weight_metrics}
     out |= {f"{average}{OF}{name}": out[name] for average in system.averages for name in out if name not in of_weights}
     if system.kernels:

@@ -69,7 +69,11 @@ def read_teacher(problem: Problem, groups: Groups, basis: A, xp: ModuleType) -> 
         return w_star
     apart = w_star[: problem.read].reshape(problem.read, problem.rows, -1).swapaxes(0, 1)
     relation = problem.data.relation
-    return apart if relation is None or relation.root is None else xp.einsum("lk,kms->lms", xp.asarray(relation.root), apart)
+    return (
+        apart
+        if relation is None or relation.root is None
+        else xp.einsum("lk,kms->lms", xp.asarray(relation.root), apart)
+    )
 
 
 def coordinates(problem: Problem, key: Key, count: int, xp: ModuleType) -> Array | Host:

@@ -177,4 +177,4 @@ class Particles(WeightSide):
 
     def draw(self, system: System, start: Start, state: ParticleState, view: View) -> tuple[Array, Array]:
         """Return the particles themselves, and their teachers."""
-        return state.theta, teachers(system, start)
+        return state.theta, teachers(system, start)[:, : system.problem.read]

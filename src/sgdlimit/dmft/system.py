@@ -1,8 +1,8 @@
 """One `System`: everything a march is a function of. Numbers are traced, sizes and choices are structure.
 
 All samples of a march lie along the last axis of an array: `each` is a function of every one of them, `moments` are
-averages of their products. Of samples with L rows that axis holds L·M lines (`problem.sequences`): whatever follows
-paths of w and forces sees lines, at `System.ratio` samples per dimension; losses, labels and increments belong to samples.
+averages of their products. Of samples with L rows that axis holds L·M lines (`problem.sequences`): paths of w and
+forces are those of lines, `System.ratio` of them per dimension; losses, labels and increments belong to samples.
 """
 
 import dataclasses

@@ -15,7 +15,17 @@ from .system import Start, System
 
 REPEATS, REPLICAS = 4096, 4096
 """Most of each: every march has a seed of its own."""
-CHECKED = ("train_loss", "train_error", "norm", "overlap", "intercept", "readout", "bias", "output_bias")
+CHECKED = (
+    "train_loss",
+    "train_error",
+    "norm",
+    "overlap",
+    "mean_overlap",
+    "intercept",
+    "readout",
+    "bias",
+    "output_bias",
+)
 """What must stay finite; a user's own metric may be what it likes."""
 
 Values = dict[str, Host]

@@ -121,7 +121,7 @@ def _labelled(found: Marched, sources: Sequence[Source], extrapolate: bool, shar
     scales = _scales(problem, limits)
     variables: dict[str, Variable] = {}
     errors: dict[str, Split] = {}
-    absent = (*metrics.INTERNAL, *("overlap", "overlap_by_group") * (not problem.k))
+    absent = (*metrics.INTERNAL, *("overlap", "overlap_by_group") * (not problem.read))
     for name in ordered(n for n in limits if n not in absent and n.isidentifier()):
         copies = limits[name].best if extrapolate else limits[name].plain
         curve = Curve(name, found, limits[name], extrapolate, time, early, copies, *over_replicas(copies))
@@ -156,9 +156,10 @@ def _scales(problem: Problem, limits: dict[str, Limit]) -> dict[str, float]:
     if not norm.size:
         return {}
     least: dict[str, float] = {}
-    if problem.k:
-        student = np.sqrt(np.max(np.abs(norm.mean(axis=0))))
-        least["overlap"] = student * np.sqrt(np.max(np.diag(problem.weight_gram())[problem.width :]))
+    student, gram = np.sqrt(np.max(np.abs(norm.mean(axis=0)))), np.diag(problem.weight_gram())[problem.width :]
+    for name, own in (("overlap", gram[: problem.read]), ("mean_overlap", gram[problem.read :])):
+        if len(own):
+            least[name] = student * np.sqrt(np.max(own))
     if problem.bias:
         least["intercept"] = np.sqrt(np.max(np.abs(limits["fresh_norm"].best.mean(axis=0))))
     sizes = {name: float(np.max(np.abs(limits[name].best.mean(axis=0)))) for name in (*least, *trained_of(problem))}
@@ -223,7 +224,7 @@ def draws(found: Marched) -> tuple[dict[str, Variable], dict[str, np.ndarray]]:
 
     problem = system.problem
     out = {name: np.stack([flat(kept[i][name], name == "theta") for i in steps]) for name in ("theta", "r")}
-    once = [name for name, units in (("theta_star", problem.k), ("r_star", problem.read)) if units]
+    once = ("theta_star", "r_star") if problem.read else ()
     out |= {name: flat(kept[steps[0]][name], name == "theta_star") for name in once}
     out["z"] = np.asarray(kept[steps[0]]["z"], dtype=np.float64).reshape(-1)
     variables = {name: Variable(dims(name, values.ndim), values) for name, values in out.items()}

@@ -1,5 +1,7 @@
 """Averages over fresh samples from the weights' second moments, and what they tell of training averages."""
 
+from typing import Any
+
 import numpy as np
 
 from .._tree import identity_of, values_of
@@ -36,7 +38,7 @@ def averages(found: Marched, limits: dict[str, Limit], shared: Shared) -> dict[s
         """At an order and times, at the mean or that without the replica whose points are used: (replicas, times)."""
         moments = {}
         own = tuple(trained_of(system.problem))
-        for name in ("fresh_norm", "fresh_overlap", "overlap", "intercept", *own):
+        for name in ("fresh_norm", "fresh_overlap", "overlap", "mean_overlap", "intercept", *own):
             if name in limits:
                 parts = []
                 for order, at, without in wanted:
@@ -44,7 +46,10 @@ def averages(found: Marched, limits: dict[str, Limit], shared: Shared) -> dict[s
                     mean = np.broadcast_to(copies.mean(axis=1, keepdims=True), copies.shape)
                     parts.append((count * mean - copies) / (count - 1) if without else mean)
                 moments[name] = np.concatenate(parts)
-        classes = place(system.problem, moments["overlap"], moments.get("intercept"), moments)
+        overlap: Any = moments["overlap"]
+        if "mean_overlap" in moments:
+            overlap = np.concatenate([overlap, moments["mean_overlap"]], axis=-1)
+        classes = place(system.problem, overlap, moments.get("intercept"), moments)
         second = moments["fresh_norm"], moments["fresh_overlap"]
         averages_of = observe(system.problem, nodes, *second, system.metrics, classes)
         ends = np.cumsum([len(times[at]) for _, at, _ in wanted])[:-1]

@@ -206,7 +206,8 @@ def _found(
     at = place(problem, c, shared.get(INTERCEPT), shared)
     observed = observe(problem, nodes, *fresh, metrics=metrics, at=at)
     found = {f"{side}_{name}": values for name, values in observed.items() for side in ("train", "test")}
-    found |= {"norm": Q} | ({"overlap": c} if problem.k else {}) | dict(shared)
+    overlaps = {name: own for name, own in observables.overlaps(problem, c).items() if own.size}
+    found |= {"norm": Q} | overlaps | dict(shared)
     return {name: np.moveaxis(np.asarray(values, dtype=np.float64), 1, 0) for name, values in found.items()}
 
 

@@ -155,9 +155,9 @@ def _by_samples(
     read = tuple(map(jnp.asarray, samples(now, nodes, known.w, known.w_star, known.at).read))
     every: Any = lambda fn: jax.vmap(fn)(*read, nodes.z)  # noqa: E731
     raw = every(partial(fields.pull, now, t))
-    own = raw if problem.rows == 1 else jax.vmap(partial(unmixed, problem))(raw)
+    by_row = raw if problem.rows == 1 else jax.vmap(partial(unmixed, problem))(raw)
     length, beyond = known.share @ known.variance, tuple(range(1, raw.ndim))
-    squared, shortened, used = length * jnp.sum(own**2, axis=beyond), jnp.ones(len(raw)), 1
+    squared, shortened, used = length * jnp.sum(by_row**2, axis=beyond), jnp.ones(len(raw)), 1
     if algorithm.rows:
         used = algorithm.used(t)
     if clip is not None and clip.per == "sample":
@@ -172,7 +172,7 @@ def _by_samples(
     felt, noise, average = {}, None, 1.0
     pace = jnp.asarray(now.schedule(t) * how.boost)
     if rate is not None:
-        seen = _seen(algorithm, t, nodes.mean((of_batch, squared)), known)
+        seen = _seen(problem, algorithm, t, nodes.mean((of_batch, squared)), known)
         losses = every(partial(fields.loss, now)) if "train_loss" in rate.needs else jnp.zeros(len(raw))
         if rate.by_batch:
             loss = over_batches(losses, used) / used
@@ -185,7 +185,7 @@ def _by_samples(
             pace = pace * average
         felt = {"settled": rate.after(own.rule, seen, 0.0), "rule": _derivative(rate.after, own.rule, seen)}
         if isinstance(rate, ByCoordinate):
-            here = nodes.mean((_wide(shortened, raw) * own) ** 2)
+            here = nodes.mean((_wide(shortened, raw) * by_row) ** 2)
             here = here if problem.rows == 1 else jnp.sum(here, axis=0)
             felt |= _by_coordinate(algorithm, rate, t, pace, used, own.squares["window"], here, known, problem)
             noise = felt.get("noise")
@@ -203,14 +203,14 @@ def _wide(numbers: Array, like: Array) -> Array:
     return numbers.reshape(-1, *[1] * (like.ndim - 1))
 
 
-def _seen(algorithm: Algorithm, t: Scalar, gradients: tuple[Scalar, Scalar], known: Known) -> Seen:
+def _seen(problem: Problem, algorithm: Algorithm, t: Scalar, gradients: tuple[Scalar, Scalar], known: Known) -> Seen:
     """What a rate sees of a step; the training loss apart."""
     m = len(known.w)
     norm, distance = known.norm[:m, :m], jnp.zeros(())
     assert algorithm.how.rate is not None
     if "distance" in algorithm.how.rate.needs:
         distance = jnp.trace(norm - 2 * known.norm[:m, -m:] + known.norm[-m:, -m:])
-    return Seen(t, algorithm.pace, *gradients, norm=norm, overlap=known.overlap, distance=distance)
+    return Seen(t, algorithm.pace, *gradients, norm=norm, overlap=known.overlap[:, : problem.read], distance=distance)
 
 
 def _derivative(after: Callable[..., Numbers], state: Numbers, seen: Seen) -> Numbers:

@@ -7,7 +7,7 @@ drawn by a sampler of the user's, are left as they come: what grows less than z�
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,8 @@ Tree = TypeVar("Tree")
 
 class Nodes(NamedTuple):
     """Points that averages are taken over: (N, m+k) normals, or (N, L, m+k) of samples with L rows, (N,) z and weights
-    that sum to 1, under which the former are standard; of the teacher's second moments E w*w*ᵀ the root, w* = root · normals, and the pseudo-inverse."""
+    that sum to 1, under which the former are standard; of the teacher's second moments E w*w*ᵀ the root, w* = root ·
+    normals, and the pseudo-inverse."""
 
     normals: Array
     z: Array
@@ -109,8 +110,8 @@ Spread = Callable[[int, int, np.random.Generator], np.ndarray]
 def _points(
     samples: int, size: int, law: EntryLaw, seed: int, key: jax.Array, spread: Spread, units: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Even normals, draws of z, and weights near 1/N that make all first and second moments exact; of several rows, each
-    of so many units, those between rows are left as they come."""
+    """Even normals, draws of z, and weights near 1/N that make all first and second moments exact; of several rows,
+    each of so many units, those between rows are left as they come."""
     uniform = np.clip(spread(samples, size + 2, np.random.default_rng(seed)), 1e-15, 1 - 1e-15)
     x, z = ndtri(uniform[:, :size]), law.spread_out(uniform[:, size:], key)
     first, second = np.zeros(size + 1), np.eye(size + 1)
@@ -146,7 +147,7 @@ def _given_teacher(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, a
 
 
 def average(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place, fn: Callable[..., Tree]) -> Tree:
-    """E fn(r, r*, z), w and w* jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c, and what functions of a sample read of them.
+    """E fn(r, r*, z) of what functions read of w and w*, jointly Gaussian with E wwᵀ = Q, E ww*ᵀ = c.
 
     fn returns a tree of arrays.
     """
@@ -166,7 +167,7 @@ def samples(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Plac
     """Return w and w* of every point, and what functions of a sample read of them."""
     w_star, mean, spread = _given_teacher(problem, nodes, Q, c, at)
     w = mean + nodes.normals[..., : Q.shape[0]] @ spread
-    return Points(w, w_star, tuple(as_rows(problem, part) for part in (w, w_star[..., : problem.read])))  # type: ignore[arg-type]
+    return Points(w, w_star, (as_rows(problem, w), as_rows(problem, w_star[..., : problem.read])))
 
 
 def _wrong_sign(problem: Problem, nodes: Nodes, Q: jax.Array, c: jax.Array, at: Place) -> jax.Array:
@@ -261,7 +262,7 @@ def pull_of(problem: Problem, nodes: Nodes, t: jax.Array | float, Q: jax.Array, 
 
     points = samples(problem, nodes, Q, c, at)
 
-    def products(r: jax.Array, r_star: jax.Array, z: jax.Array, w: jax.Array, w_star: jax.Array) -> Products:
+    def products(r: Any, r_star: Any, z: Any, w: Array, w_star: Array) -> Products:
         return _products(problem, fields.force(problem, t, r, r_star, z), w, w_star, z)
 
     return _pulled(nodes, Q, c, at, nodes.mean(jax.vmap(products)(*points.read, nodes.z, *points[:2])))

@@ -138,7 +138,7 @@ def pace_of(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Pace:
 
 
 COUNT = 1024  # samples whose slopes at the start are looked at
-TIMES = 9  # at which they are looked at, besides the one at which the schedule is fastest
+TIMES = 9  # at which they are looked at where something changes, besides the one at which the schedule is fastest
 REACHES = (0.55, 1.1, 2.2)
 """Half intervals over which the mean force is looked at, in units of what pre-activations and labels reach; no jump of
 a hinge, at y r = 1, lies on their ends."""
@@ -172,7 +172,7 @@ def _slopes(problem: Problem, w: jax.Array, z: jax.Array, times: jax.Array) -> t
             return lambda v: jax.vmap(partial(field, problem, t), out_axes=-1)(v, *given)
 
         def seen(pull: Field, slopes: Field, smooth: bool, start: jax.Array) -> jax.Array:
-            return slopes(start) + (0.0 if smooth else _unseen(pull, slopes, start, reaches)[:, :, None])
+            return slopes(start) + (0.0 if smooth else _unseen(pull, start, reaches)[:, :, None])
 
         if problem.rows == 1:
             pull, slopes = of(fields.force, r_star, z), of(fields.force_r, r_star, z)
@@ -197,17 +197,19 @@ def _first_row(problem: Problem, r: jax.Array) -> jax.Array:
     return r if problem.rows == 1 else r[:, 0]
 
 
-def _unseen(pull: Field, slopes: Field, start: jax.Array, reaches: jax.Array) -> jax.Array:
+def _unseen(pull: Field, start: jax.Array, reaches: jax.Array) -> jax.Array:
     """Mean slope that jumps make and autodiff does not see, (m, m): the largest over the intervals.
 
-    pull, slopes: from points (samples, m) to (m, samples) and (m, m, samples).
+    pull: from points (samples, m) to (m, samples).
     """
 
     def over(reach: jax.Array) -> jax.Array:
         def along(a: jax.Array) -> jax.Array:
-            moved = lambda x: start + x * jnp.eye(start.shape[1])[a]  # noqa: E731
+            unit = jnp.eye(start.shape[1])[a]
+            moved = lambda x: start + x * unit  # noqa: E731
+            slope = lambda x: jax.jvp(pull, (moved(x),), (jnp.broadcast_to(unit, start.shape),))[1]  # noqa: E731
             x = jnp.linspace(-reach, reach, CELLS + 1)
-            seen = jax.lax.map(lambda x: jnp.mean(slopes(moved(x))[:, a], axis=-1), x)  # (CELLS + 1, m)
+            seen = jax.lax.map(lambda x: jnp.mean(slope(x), axis=-1), x)  # (CELLS + 1, m)
             change = jnp.mean(pull(moved(reach)) - pull(moved(-reach)), axis=-1)
             unseen = (change - jnp.trapezoid(seen, x, axis=0)) / (2 * reach)
             real = jnp.max(jnp.abs(unseen)) > NEGLIGIBLE * jnp.max(jnp.abs(seen))
@@ -270,8 +272,9 @@ def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top: float | None = None) -> Curvature:
     """Curvatures of samples at the start, where the schedule is fastest too; `top`: largest eigenvalue of own data."""
-    times, at, factor = np.linspace(0.0, t_max, TIMES), 0, 1.0
-    for item in moving_of(problem):
+    moving, at, factor = moving_of(problem), 0, 1.0
+    times = np.linspace(0.0, t_max, TIMES) if moving else np.zeros(1)
+    for item in moving:
         t, s, _ = course(*item, t_max)
         fastest = np.argmax(np.abs(s))
         times = np.append(times, t[fastest])
@@ -281,11 +284,10 @@ def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top:
         both = [np.asarray(part) for part in _slopes(problem, w, z, times)]
     pulls = [_largest(part) for part in both]
     if top is None:
-        every = [here for i, here in enumerate(pulls[0]) if i == 0 or not np.array_equal(here, pulls[0][0])]
-        # the rows of a sample pull at most as so many samples of that curvature do
-        rows, ratio = problem.rows, problem.rows * float(problem.sample_ratio)
-        data = max(edge(rows * here, ratio, problem.data.table()) for here in every)
-        data += max(spike(problem, here, z) for here in every)
+        rows, lines = problem.rows, pulls[0] if problem.rows == 1 else _over_rows(both[0], problem.rows)
+        every = [i for i, here in enumerate(lines) if i == 0 or not np.array_equal(here, lines[0])]
+        data = max(edge(rows * lines[i], rows * float(problem.sample_ratio), problem.data.table()) for i in every)
+        data += max(spike(problem, pulls[0][i], z) for i in every)
     else:
         data = top * float(np.max(pulls[0]))
     slopes = [part[at].mean(axis=-1) / factor for part in both]
@@ -299,6 +301,21 @@ def _largest(slopes: np.ndarray) -> np.ndarray:
     """Largest eigenvalue, by size, of the symmetric part of every slope, (times, samples)."""
     symmetric = (slopes + slopes.swapaxes(1, 2)) / 2
     return np.max(np.abs(np.linalg.eigvalsh(np.moveaxis(np.nan_to_num(symmetric), -1, 1))), axis=-1)
+
+
+def _over_rows(slopes: np.ndarray, rows: int) -> np.ndarray:
+    """Curvatures of L samples of one row that pull as a sample with L rows does, (times, samples·L).
+
+    Along an eigenvector v of ∇ℓ over the rows a sample pulls with Σ_l v_l x_l, which is as independent of the others as
+    rows are. Of several units a block of ∇ℓ counts with its norm.
+    """
+    parts = np.nan_to_num(np.moveaxis((slopes + slopes.swapaxes(1, 2)) / 2, -1, 1))
+    m = parts.shape[-1] // rows
+    if m > 1:
+        blocks = parts.reshape(*parts.shape[:2], rows, m, rows, m).swapaxes(3, 4)
+        parts = np.linalg.norm(blocks, ord=2, axis=(-2, -1))
+    values = np.linalg.eigvalsh(parts)
+    return np.abs(values).reshape(len(values), -1)
 
 
 def stiff_words(problem: Problem, stable: float, step: float, size: float) -> str:

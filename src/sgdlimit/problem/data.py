@@ -112,7 +112,7 @@ class DataLaw(abc.ABC):
     """
 
     iid: ClassVar[bool] = False
-    rotated: ClassVar[bool] = False
+    rotated: Any = False
     classes: Any = None
     relation: Any = None
     levels: Any = None

@@ -109,7 +109,7 @@ def _of_force(problem: Problem, w: Array, z: Array, t: Scalar) -> Jump:
     return jax.vmap(along)(r.reshape(len(r), -1) + OFF, r_star, z)
 
 
-def _flat(problem: Problem, fn: Callable[..., Array]) -> Callable[..., Array]:
+def _flat(problem: Problem, fn: Callable[..., Scalar]) -> Callable[..., Scalar]:
     """A function of one sample as one of the units of all its rows, one after the other."""
     shape = problem.sample_shape(problem.width)
     return lambda r, *others: fn(r.reshape(shape), *others)

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -10,9 +10,12 @@ from .._tree import function, leaf, model, settle, static
 from .._types import Scalar
 from ..errors import flag, reject
 from .data import numbers
-from .laws import EntryLaw, PlusLogistic, Uniform
-from .losses import POSITIVE, activation, check_network, network
+from .laws import EntryLaw, PlusLogistic, Point, Uniform
+from .losses import POSITIVE, MultiClass, activation, check_network, network
 from .parameters import given, named
+
+if TYPE_CHECKING:
+    from .problem import Problem
 
 
 class LabelRule(abc.ABC):
@@ -27,6 +30,9 @@ class LabelRule(abc.ABC):
     noise: the law of z that the rule needs, given the law that the user chose; that one by default.
     binary: whether labels are ±1, so that the error is zero-one; False by default.
     planted: whether there must be a teacher; True by default.
+    check: refuses a problem that the rule is not made for; nothing by default.
+
+    Of samples with L rows r* is (L,), or (L, k), and y may have any shape.
     """
 
     binary: Any = False
@@ -39,6 +45,16 @@ class LabelRule(abc.ABC):
     def noise(self, law: EntryLaw) -> EntryLaw:
         """The law of z, given the one that the user chose: that one, unless the rule draws something of its own."""
         return law
+
+    def check(self, problem: "Problem") -> None:  # noqa: B027
+        """Refuse a problem that the rule is not made for; here nothing."""
+
+
+def refuse_noise(problem: "Problem", what: str) -> None:
+    """Refuse noise beside that which a rule draws itself."""
+    if problem.noise != Point(0.0):
+        why = f"z decides {what}; leave it out, or use sl.Labels(fn)"
+        raise reject("noise", type(problem.noise).__name__, why)
 
 
 @model
@@ -161,6 +177,14 @@ class ArgMax(LabelRule):
     def noise(self, law: EntryLaw) -> EntryLaw:
         """Uniform on [0, 1]."""
         return Uniform(0.0, 1.0)
+
+    def check(self, problem: "Problem") -> None:
+        """Refuse noise of the user's, and a teacher without a unit for each class of the student."""
+        refuse_noise(problem, "which labels of sl.ArgMax(wrong=...) are wrong")
+        classes = problem.loss.classes if isinstance(problem.loss, MultiClass) else None
+        if classes is not None and problem.k != classes:
+            why = f"sl.ArgMax() tells as many classes as there are units; set teacher_width={classes}"
+            raise reject("teacher_width", problem.k, why)
 
 
 @model

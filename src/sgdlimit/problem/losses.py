@@ -4,7 +4,7 @@ import abc
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,13 @@ import numpy as np
 from jax.scipy.special import erf, ndtr
 
 from .._tree import function, leaf, model, settle, static
-from .._types import Array, Scalar
+from .._types import Array, Host, Scalar
 from ..errors import instance, reject, whole
 from .parameters import comparable, given, named
 from .trained import Trained, now
+
+if TYPE_CHECKING:
+    from .problem import Problem
 
 
 class LossLike(abc.ABC):
@@ -33,15 +36,24 @@ class LossLike(abc.ABC):
     error: a function of (prediction, y), the scalar that is reported as error. None: zero-one for labels ±1, otherwise
         squared.
     smooth: True where the gradient is known to be continuous in r, which spares a search for its jumps.
+    check, check_labels: refuse a problem, or labels, that the loss is not made for; they refuse nothing by default.
+
+    Of samples with L rows r is (L,), or (L, m), and y may have any shape.
     """
 
     predict: Any = None
     error: Any = None
-    smooth: ClassVar[bool] = False
+    smooth: Any = False
 
     @abc.abstractmethod
     def __call__(self, r: Scalar, y: Scalar) -> Scalar:
         """L(r, y), a scalar."""
+
+    def check(self, problem: "Problem") -> None:  # noqa: B027
+        """Refuse a problem that the loss is not made for, by its width or its rows; here nothing."""
+
+    def check_labels(self, problem: "Problem", y: Host) -> None:  # noqa: B027
+        """Refuse labels of samples, (samples, …), that the loss is not made for; here nothing."""
 
 
 def identity(r: Array) -> Array:
@@ -246,6 +258,14 @@ def mistaken(prediction: Scalar, y: Scalar) -> Array:
     return jnp.where(prediction == y, 0.0, 1.0)
 
 
+def numbered(where: str, rule: str, count: int, y: Host) -> None:
+    """Refuse labels that are not one of the numbers 0, 1, … count − 1."""
+    strange = (y < 0) | (y >= count) | (y != np.round(y))
+    if np.any(strange):
+        why = f"labels of sl.{where} are 0, 1, … {count - 1}; use {rule}, or sl.Labels(fn)"
+        raise reject("labels", y[strange][0], why)
+
+
 MOST_CLASSES = 64
 CLASSES = f"a whole number of classes from 2 to {MOST_CLASSES}"
 
@@ -272,6 +292,16 @@ class MultiClass(LossLike):
         if np.shape(now(self.output_bias)) != (self.classes,):
             why = f"give one number for each of {self.classes} classes"
             raise reject("MultiClass.output_bias", f"{np.size(now(self.output_bias))} numbers", why)
+
+    def check(self, problem: "Problem") -> None:
+        """Refuse units that are not one for each class."""
+        if problem.width != self.classes:
+            why = f"a problem of {self.classes} classes has a unit for each; set width={self.classes}"
+            raise reject("width", problem.width, why)
+
+    def check_labels(self, problem: "Problem", y: Host) -> None:
+        """Refuse labels that are no number of a class."""
+        numbered("MultiClass", "sl.ArgMax()", self.classes, y)
 
     def _scores(self, r: Scalar) -> Array:
         bias = now(self.output_bias)

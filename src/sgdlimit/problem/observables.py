@@ -63,6 +63,12 @@ def square_of_sum(problem: "Problem") -> bool:
     return plain and isinstance(problem.labels, Linear) and bool(problem.noise_law.exact_moments)
 
 
+def overlaps(problem: "Problem", overlap: Array) -> dict[str, Array]:
+    """θᵀθ*/d, (…, k), by the names of results: along the teacher's units, and along directions of means."""
+    told = {"overlap": overlap[..., : problem.read]}
+    return told | ({"mean_overlap": overlap[..., problem.read :]} if problem.k > problem.read else {})
+
+
 def on_samples(problem: "Problem") -> dict[str, SampleObservable]:
     """`loss` and `error` as functions of (r, r*, z) in canonical shapes, those that the problem defines."""
     observables: dict[str, SampleObservable] = {}

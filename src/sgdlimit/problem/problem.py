@@ -18,9 +18,9 @@ from ..errors import InputError, flag, instance, real, reject, traced, whole
 from . import fields, observables
 from .data import DataLaw, Iid, Table
 from .fields import VectorField
-from .labels import ArgMax, LabelRule, Linear
+from .labels import LabelRule, Linear
 from .laws import BLOCK, LIGHT, Categorical, EntryLaw, Law, Normal, Point, SparseNormal, tail_index
-from .losses import LossLike, MultiClass, identity
+from .losses import LossLike, identity
 from .mixture import DIRECTION, settle_classes
 from .parameters import bound
 from .penalties import NoPenalty, PenaltyLike
@@ -193,21 +193,6 @@ class Problem:
         table = self.data.table() if table is None else table
         return table.seen(self.gram(), self.width)
 
-    def _check_classes(self) -> None:
-        """Refuse classes that are not as many as units, and noise beside that of `ArgMax`."""
-        classes = self.loss.classes if isinstance(self.loss, MultiClass) else None
-        if classes is not None and self.width != classes:
-            why = f"a problem of {classes} classes has a unit for each; set width={classes}"
-            raise reject("width", self.width, why)
-        if not isinstance(self.labels, ArgMax):
-            return
-        if self.noise != Point(0.0):
-            why = "z decides which labels of sl.ArgMax(wrong=...) are wrong; leave it out, or use sl.Labels(fn)"
-            raise reject("noise", type(self.noise).__name__, why)
-        if classes is not None and self.k != classes:
-            why = f"sl.ArgMax() tells as many classes as there are units; set teacher_width={classes}"
-            raise reject("teacher_width", self.k, why)
-
     def _check_shapes(self) -> None:
         """Trace every function once, abstractly: wrong shapes and non-jax code surface here, before any work."""
         m, k = self.width, self.read
@@ -218,7 +203,9 @@ class Problem:
                 check_sampler(f"{name}=Law", law.sample, (16,) if name == "noise" else (16, size))
                 law.check(f"{name}=Law")
         check_trained(self)
-        self._check_classes()
+        if isinstance(self.loss, LossLike):
+            self.loss.check(self)
+        self.labels.check(self)
         if _met(self):
             return
         both = self.sample_shape(m), self.sample_shape(k)
@@ -415,15 +402,14 @@ def check_start(problem: Problem, z: Host | None = None) -> Rare:
             what = "" if argument == name else f" ({name})"
             raise reject(argument, bad[0], f"it must be finite at the start{what}; change {argument}, labels or init")
     y = found["labels"]
-    if isinstance(problem.loss, MultiClass):
-        strange = (y < 0) | (y >= problem.loss.classes) | (y != np.round(y))
-        if np.any(strange):
-            why = f"labels of sl.MultiClass are 0, 1, … {problem.loss.classes - 1}; use sl.ArgMax(), or sl.Labels(fn)"
-            raise reject("labels", y[strange][0], why)
+    if isinstance(problem.loss, LossLike):
+        problem.loss.check_labels(problem, y)
     if problem.labels.binary and not np.all(np.abs(y) == 1):
         why = "binary labels must be ±1; set binary=False or noise=Rademacher(1)"
         raise reject("labels", y[np.abs(y) != 1][0], why)
-    force = np.sum(all_found["gradient of the loss"].astype(np.float64) ** 2, axis=(-1,) if problem.rows == 1 else (-2, -1))
+    force = np.sum(
+        all_found["gradient of the loss"].astype(np.float64) ** 2, axis=(-1,) if problem.rows == 1 else (-2, -1)
+    )
     averaged = {"force": force} | {name: all_found[name] for name in ("loss", "error") if name in all_found}
     return Rare({name: value[count:].reshape(-1, len(weights)) for name, value in averaged.items()}, weights)
 

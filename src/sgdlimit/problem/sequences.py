@@ -4,10 +4,10 @@ Rows of `Iid`, `Spectrum` and other laws are independent and of mean zero. `Sequ
 correlates them: row l is x_l = μ_l + Σ_j K_lj u_j, u_j independent rows of a law, K Kᵀ the given correlation, and
 μ_l = Σ_j positions[l, j] a_j/d along directions a_j. A mean moves the pre-activation by positions · (θᵀa/d), a number.
 
-The limit follows the independent rows u: r_x = K r_u, where the loss reads r_x, and ∂L/∂r_u = Kᵀ ∂L/∂r_x. With the force
-times L and L times the samples per dimension, L rows are as many samples of one row, which share labels and increments:
-averages over samples, noise and reaction are then those of `dmft` as they stand (`docs/rows.md`). Arrays over samples
-have these "lines" side by side: first row 1 of all samples, then row 2 of all.
+The limit follows the independent rows u: r_x = K r_u, where the loss reads r_x, and ∂L/∂r_u = Kᵀ ∂L/∂r_x. With the
+force times L and L times the samples per dimension, L rows are as many samples of one row, which share labels and
+increments: averages over samples, noise and reaction are then those of `dmft` as they stand (`docs/rows.md`). Arrays
+have these lines side by side: first row 1 of all samples, then row 2 of all.
 """
 
 from dataclasses import field
@@ -20,7 +20,7 @@ import numpy as np
 
 from .._linalg import root_of
 from .._tree import model, settle, static
-from .._types import Array, Key
+from .._types import Array, Key, Tree
 from ..errors import flag, instance, reject, traced
 from .data import DataLaw, Iid, Table
 from .laws import LARGEST, EntryLaw, Normal
@@ -95,7 +95,9 @@ class Sequence(DataLaw):
         positions, correlation = self._checked()
         rows = len(cast("np.ndarray", correlation if positions is None else positions))
         if rows < 2:
-            raise reject("Sequence", "one row", "a sequence has two rows or more; one row alone is a law such as sl.Spectrum")
+            raise reject(
+                "Sequence", "one row", "a sequence has two rows or more; one row alone is a law such as sl.Spectrum"
+            )
         root = None if correlation is None else root_of(correlation)
         unit = np.eye(rows) if root is None else np.linalg.inv(root)
         settle(self, positions=_words(positions), correlation=_words(correlation), root=_words(root))
@@ -108,7 +110,7 @@ class Sequence(DataLaw):
         if self.positions is not None:
             positions = finite("Sequence.positions", self.positions, POSITIONS, axes=(1, 2))
             positions = positions[:, None] if positions.ndim == 1 else positions
-            if not (1 <= min(positions.shape) and max(positions.shape) <= MOST) or np.max(np.abs(positions)) > LARGEST:
+            if not (min(positions.shape) >= 1 and max(positions.shape) <= MOST) or np.max(np.abs(positions)) > LARGEST:
                 raise reject("Sequence.positions", self.positions, f"it must be {POSITIONS}")
             if self.data.rotated:
                 given, why = type(self.data).__name__, "its features have directions of their own; leave positions out"
@@ -226,7 +228,7 @@ def unmixed(problem: "Problem", ell: Array) -> Array:
     return ell if root is None else jnp.tensordot(root.T, ell, 1)
 
 
-def as_rows(problem: "Problem", x: Array) -> Array:
+def as_rows(problem: "Problem", x: Tree) -> Tree:
     """Return independent rows of samples, (N, L, ·), as they are read."""
     root = None if problem.rows == 1 else root_like(problem, x)
     return x if root is None else jnp.einsum("lk,nkm->nlm", root, x)

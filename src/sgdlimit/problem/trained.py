@@ -73,9 +73,9 @@ def trained_of(problem: "Problem") -> dict[str, Trained]:
     return dict(_walk(problem.loss, "loss"))
 
 
-TAKEN = ("time", "earlier", "snapshot", "student", "student_", "teacher", "group", "coordinate", "sample", "trial",
-         "replica", "norm", "overlap", "intercept", "C_theta", "R_theta", "R_ell", "Gamma", "theta", "theta_star", "r",
-         "r_star", "z")  # fmt: skip
+TAKEN = ("time", "earlier", "snapshot", "student", "student_", "teacher", "direction", "group", "coordinate", "sample",
+         "row", "trial", "replica", "norm", "overlap", "mean_overlap", "intercept", "C_theta", "R_theta", "R_ell",
+         "Gamma", "theta", "theta_star", "r", "r_star", "z")  # fmt: skip
 """Names of results that no parameter may have."""
 
 

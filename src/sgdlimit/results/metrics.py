@@ -51,7 +51,7 @@ def on_samples(problem: Problem, metrics: object) -> Named:
 def on_weights(problem: Problem, metrics: object) -> Named:
     """The user's averages over weights, by name: functions of (theta, theta_star) that return a real scalar."""
     taken = (*INTERNAL, *trained_of(problem))
-    return _checked("weight_metrics", metrics, ((problem.width,), (problem.k,)), "(theta, theta_star)", taken, {})
+    return _checked("weight_metrics", metrics, ((problem.width,), (problem.read,)), "(theta, theta_star)", taken, {})
 
 
 def at(metrics: Named, values: Mapping[str, Any]) -> dict[str, Callable[..., jax.Array]]:

@@ -163,7 +163,7 @@ def share(error: np.ndarray, scale: float) -> float:
 def scale(name: str, values: Mapping[str, np.ndarray]) -> float:
     """Largest value of a curve; of what may vanish by symmetry (overlap, intercept) at least the norm or its root."""
     size = float(np.max(np.abs(values[name]), initial=0.0))
-    if name in ("overlap", "intercept") and "norm" in values:
+    if name in ("overlap", "mean_overlap", "intercept") and "norm" in values:
         norm = float(np.max(np.abs(values["norm"]), initial=0.0))
         size = max(size, min(norm, math.sqrt(norm)))
     return size

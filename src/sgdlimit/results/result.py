@@ -29,10 +29,15 @@ from .variables import OF, SYSTEMATIC, Variable, meaning, neighbours, split, tot
 if TYPE_CHECKING:
     import xarray
 
-PARTS = ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init", "data", "bias")
+PARTS = ("loss", "labels", "penalty", "sample_ratio", "teacher", "noise", "init", "data", "rows", "bias")
 """Of a problem that a summary tells."""
 USUAL = (None, False, {"name": "Iid"})
 """What most problems share, and no summary tells."""
+
+
+def _told(part: str, value: object) -> bool:
+    """Whether a summary tells a part of a problem."""
+    return value not in USUAL and (part, value) != ("rows", 1)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -175,7 +180,7 @@ class Result(abc.ABC):
         poor = ", ".join(f"{name} ({percent(found)})" for name, found in self.unreliable.items())
         words = self.about.get("problem") or {}
         lines = [
-            ("problem", ", ".join(f"{key} {spoken(words[key])}" for key in PARTS if words.get(key) not in USUAL)),
+            ("problem", ", ".join(f"{key} {spoken(words[key])}" for key in PARTS if _told(key, words.get(key)))),
             ("algorithm", spoken(self.about.get("algorithm"))),
             ("time", f"{len(self.time)} points{span}"),
             *((name, self._course(name)) for name in self.variables if not split(name)[1] and OF not in name),

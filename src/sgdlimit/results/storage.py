@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import InputError, flag, reject
 from .files import destination, replace, source
 from .result import Result, Runs, Solution, Variable
-from .variables import BESIDE, PARAMETERS, TABLE, bare, dims, split
+from .variables import BESIDE, OF_SAMPLES, PARAMETERS, TABLE, bare, dims, split
 
 if TYPE_CHECKING:
     import xarray
@@ -190,7 +190,7 @@ def faults(result: Result) -> Iterator[str]:
             if sizes.setdefault(axis, size) != size:
                 yield f"{name} has {size} entries along {axis}, not {sizes[axis]}"
         base, ending = split(name)
-        count = values.ndim - len(lead) if bare(base) in PARAMETERS else None
+        count = values.ndim - len(lead) if bare(base) in (*PARAMETERS, *OF_SAMPLES) else None
         known = (*lead, *dims(name, count))
         if base in TABLE:
             if axes != known:

@@ -39,6 +39,7 @@ AXES = {
     "student": "unit of the student",
     "student_": "second unit of the student",
     "teacher": "unit of the teacher",
+    "direction": "direction of the means of rows",
     "group": "group of coordinates of equal variance in the data",
     "coordinate": "coordinate of the weights",
     "sample": "training sample",
@@ -56,6 +57,7 @@ TABLE = {
     "train_error": Entry(("time",), "mean error over the training samples", True),
     "test_error": Entry(("time",), "mean error over fresh samples", True),
     "overlap": Entry(("time", "student", "teacher"), "θᵀθ*/d", True),
+    "mean_overlap": Entry(("time", "student", "direction"), "θᵀa/d, a the directions of the means of rows", True),
     "norm": Entry(("time", *_units), "θᵀθ/d", True),
     "intercept": Entry(("time", "student"), "β of r = θᵀx + β", True),
     "readout": Entry(("time", "student"), "second layer of the network", True),
@@ -78,6 +80,8 @@ TABLE = {
 COMPARABLE = tuple(name for name, entry in TABLE.items() if entry.comparable)
 PARAMETERS = ("readout", "bias", "output_bias")
 """Of a network; trained, each has as many axes as the user gave it: `dims`."""
+OF_SAMPLES = tuple(name for name, entry in TABLE.items() if "sample" in entry.dims)
+"""Of every sample: with an axis for its rows where it has several, and z as many as a label of the user's has."""
 TWO_TIME = tuple(name for name, entry in TABLE.items() if "earlier" in entry.dims)
 
 BESIDE = {
@@ -117,7 +121,7 @@ def dims(name: str, count: int | None = None) -> tuple[str, ...]:
     base, ending = split(bare(name))
     axes = TABLE[base].dims if base in TABLE else ("time",)
     axes = ("replica", *axes) if ending == "_replicas" else axes
-    if count == len(axes) + 1 and "sample" in axes:  # a sample has several rows
+    if count == len(axes) + 1 and base in ("r", "r_star"):  # a sample has several rows
         place = axes.index("sample") + 1
         return (*axes[:place], "row", *axes[place:])
     if count is not None:
@@ -145,7 +149,7 @@ def ordered(names: Iterable[str]) -> list[str]:
 def coordinates(variables: Mapping[str, Variable], time: np.ndarray) -> dict[str, np.ndarray]:
     """Along the axes of these variables: times, and numbers from 0 where they count units or groups."""
     sizes = {axis: size for own in variables.values() for axis, size in zip(own.dims, own.values.shape, strict=True)}
-    counted = ("student", "student_", "teacher", "group", "row")
+    counted = ("student", "student_", "teacher", "direction", "group", "row")
     earlier = {"earlier": time} if "earlier" in sizes else {}
     return {"time": time} | earlier | {axis: np.arange(sizes[axis]) for axis in counted if axis in sizes}
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from .. import grid
 from .._machine import keep_programs
+from .._tree import model, static
 from ..algorithms import Algorithm
 from ..algorithms.base import check_share, require
 from ..algorithms.iterates import IterateAverage, named_averages
@@ -21,7 +23,7 @@ from ..algorithms.training import check_parts
 from ..errors import real, reject, seed_number, whole
 from ..measure.pace import COUNT, Curvature, curvature, moving_of, start_samples
 from ..own_data import Matrix, read_data, signs
-from ..problem import DataLaw, Labels, NoPenalty, Point, Problem, Square, VectorField
+from ..problem import DataLaw, EntryLaw, LabelRule, Labels, NoPenalty, Point, Problem, Square, VectorField
 from ..problem.data import tested, warn_of_rank
 from ..problem.losses import LossLike
 from ..problem.penalties import PenaltyLike
@@ -147,6 +149,8 @@ def simulate_on_data(
     loss: LossLike | VectorField | None = None,
     penalty: PenaltyLike | VectorField | None = None,
     bias: bool = False,
+    width: int = 1,
+    init: EntryLaw | None = None,
     X_test: Matrix | None = None,
     y_test: ArrayLike | None = None,
     binary: bool | None = None,
@@ -164,22 +168,30 @@ def simulate_on_data(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> Runs:
-    """Run the algorithm from θ = 0 on the user's own matrix; trials differ only in the draws of the algorithm.
+    """Run the algorithm on the user's own data; trials differ in the draws of the algorithm, and of the start alone.
 
-    Rows are samples; the penalty enters as H/d and time is t = ηk/d, as in `simulate`. `bias`: an intercept β, from 0
-    and without penalty, β ← β − (η/d)·mean of ℓ. `averages`: as in `simulate`. `binary`: whether labels are ±1 and the
-    error is zero–one; found out where not said. A metric ψ(r, r_star, z) gets the label as z.
+    X: (n, d), one row a sample, or (n, L, d) of samples with L rows, such as tokens, each of which the loss sees whole;
+        y then may have any shape (n, …). The penalty enters as H/d and time is t = ηk/d, as in `simulate`.
+    width: units. init: law of a coordinate of θ⁰; 0 by default.
+    bias: an intercept β, from 0 and without penalty, β ← β − (η/d)·mean of ℓ. averages: as in `simulate`. binary:
+        whether labels are ±1 and the error is zero–one; found out where not said. A metric ψ(r, r_star, z) gets the
+        label as z.
     """
     keep_programs()
-    rows, labels, fresh, fresh_labels = read_data(X, y, X_test, y_test)
-    n, dim = rows.shape
+    rows, labels, fresh, fresh_labels = read_data(X, y, X_test, y_test, several=True)
+    n, dim = rows.shape[0], rows.shape[-1]
+    alone = labels.ndim == 1
+    rule = Labels(_own_label, binary=signs(labels, binary)) if alone else OwnLabels(labels.shape[1:])
     problem = Problem(
         loss=Square() if loss is None else loss,
-        labels=Labels(_own_label, binary=signs(labels, binary)),
+        labels=rule,
         penalty=NoPenalty() if penalty is None else penalty,
         sample_ratio=n / dim,
         noise=Point(0.0),
         bias=bias,
+        width=width,
+        init=Point(0.0) if init is None else init,
+        rows=1 if rows.ndim == 2 else rows.shape[1],
     )
     seen = _with_constant(rows) if problem.bias else rows
     require(problem, algorithm)
@@ -189,18 +201,22 @@ def simulate_on_data(
     iterates = named_averages(averages, float(wanted[-1]))
     some = labels[np.linspace(0, n - 1, min(n, COUNT)).astype(int)]
     # In single precision: its last digits depend on how many cores took part, and steps must not.
-    top = float(np.float32(np.linalg.norm(seen, 2))) ** 2 * dim / n
-    pull = curvature(problem, float(wanted[-1]), np.zeros((len(some), 1)), some, top)
+    top = float(np.float32(np.linalg.norm(seen.reshape(-1, seen.shape[-1]), 2))) ** 2 * dim / n
+    scale = 0.0 if init is None else start_samples(problem)[0][: len(some)]
+    w = scale + np.zeros((len(some), *problem.sample_shape(problem.width)))
+    pull = curvature(problem, float(wanted[-1]), w, some, top)
     plan, step = _plan(algorithm, problem, dim, n, dt, wanted, snapshots, pull)
     root = jax.random.key(seed_number(seed))
 
     def prepare(index: int) -> tuple[Trial, Weights, jax.Array]:
-        data = StoredData(problem, jnp.asarray(rows), jnp.zeros((n, 0)), jnp.asarray(labels))
+        unread = problem.sample_shape(0)
+        data = StoredData(problem, jnp.asarray(rows), jnp.zeros((n, *unread)), jnp.asarray(labels))
         test = None
         if fresh is not None:
-            test = Batch(jnp.asarray(fresh), jnp.zeros((len(fresh), 0)), jnp.asarray(fresh_labels))
+            test = Batch(jnp.asarray(fresh), jnp.zeros((len(fresh), *unread)), jnp.asarray(fresh_labels))
         key = jax.random.fold_in(root, index)
-        return Trial(data, jnp.zeros((dim, 0)), test, None, *measured), start_weights(problem, jnp.zeros((dim, 1))), key
+        theta = problem.sample_weights(jax.random.fold_in(key, 0), dim)[0]
+        return Trial(data, jnp.zeros((dim, 0)), test, None, *measured), start_weights(problem, theta), key
 
     owner = {"data": (rows, labels, fresh, fresh_labels), "metrics": measured}
     options: dict[str, object] = {"dt": step}
@@ -212,12 +228,24 @@ def simulate_on_data(
 
 def _with_constant(X: np.ndarray) -> np.ndarray:
     """Rows with the feature 1/√d last, whose weight √d β moves as an intercept does: for curvatures of both."""
-    return np.column_stack([X, np.full(len(X), X.shape[1] ** -0.5)])
+    return np.concatenate([X, np.full((*X.shape[:-1], 1), X.shape[-1] ** -0.5)], axis=-1)
 
 
 def _own_label(r_star: jax.Array, z: jax.Array) -> jax.Array:
     """The user's labels travel as z."""
     return z
+
+
+@model
+class OwnLabels(LabelRule):
+    """The user's labels, of this shape, which travel as z."""
+
+    shape: tuple[int, ...] = static()
+    planted = False
+
+    def __call__(self, r_star: Any, z: Any) -> jax.Array:
+        """z itself; a number, of which nothing but its shape is looked at, as an array of that shape."""
+        return jnp.broadcast_to(z, self.shape)
 
 
 def _flow_step(algorithm: Algorithm, problem: Problem, dt: float | None, t_max: float, pull: Curvature) -> float:

@@ -86,19 +86,19 @@ def build(
 def observe(trial: Trial, weights: Weights) -> dict[str, jax.Array]:
     """Every observable of the problem at these weights, by name."""
     theta, shared = weights
-    problem, (dim, m) = trained.at(trial.data.problem, shared), theta.shape
+    problem, dim = trained.at(trial.data.problem, shared), len(theta)
     norm = theta.T @ theta / dim
     overlap = theta.T @ trial.theta_star / dim
     out = {"norm": norm} | shared
     if problem.k:
-        out["overlap"] = overlap
+        out |= {name: own for name, own in observables.overlaps(problem, overlap).items() if own.size}
     if trial.by_group is not None:
         out["norm_by_group"] = _by_group(trial.by_group, theta, theta)
-        if problem.k:
-            out["overlap_by_group"] = _by_group(trial.by_group, theta, trial.theta_star)
+        if problem.read:
+            out["overlap_by_group"] = _by_group(trial.by_group, theta, trial.theta_star[:, : problem.read])
     chosen = observables.on_samples(problem) | metrics.at(trial.on_samples, shared)
     for name, fn in trial.on_weights:
-        out[name] = jnp.mean(jax.vmap(fn)(theta, trial.theta_star))
+        out[name] = jnp.mean(jax.vmap(fn)(theta, trial.theta_star[:, : problem.read]))
     if trial.test is not None:
         if isinstance(trial.test, GaussianTest):
             teacher = trial.theta_star.T @ trial.theta_star / dim
@@ -138,10 +138,10 @@ def _by_group(means: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
 def snapshot(trial: Trial, weights: Weights) -> dict[str, jax.Array]:
     """Weights and pre-activations of the training samples by name, for comparing distributions."""
     out = {"theta": weights.theta}
-    if trial.data.problem.k:
-        out["theta_star"] = trial.theta_star
+    if read := trial.data.problem.read:
+        out["theta_star"] = trial.theta_star[:, :read]
     if isinstance(trial.data, StoredData):
         out |= {"r": weights.preactivations(trial.data.X), "z": trial.data.z}
-        if trial.data.problem.read:
+        if read:
             out["r_star"] = trial.data.r_star
     return out
