@@ -61,6 +61,7 @@ DATA = [
     sl.RandomFeatures(jax.nn.relu, 0.5),
     sl.RandomFeatures(jnp.tanh, 3.0),
     sl.Mixture([[1.0, 0.2], [-1.0, 0.3]], sl.Spectrum([2.0, 1.0]), [0.3, 0.7]),
+    sl.Sequence(sl.Spectrum([2.0, 1.0]), positions=[1.0, -1.0], correlation=[[1.0, 0.5], [0.5, 2.0]]),
 ]
 
 
@@ -104,6 +105,41 @@ LOSSES = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_loss(name):
     sl.testing.check_loss(LOSSES[name][0])
+
+
+OF_ROWS = {
+    "attention": (sl.Attention(inverse_temperature=1.5), 2, 3, (-1.0, 1.0)),
+    "two heads": (sl.Attention(sl.Huber(0.5), heads=2, readout=[1.0, -0.5], output_bias=0.1), 4, 2, (-1.0, 1.0)),
+    "pairs": (sl.PairwiseRanking(), 1, 2, (-1.0, 1.0)),
+    "pairs, network": (sl.PairwiseRanking("tanh", readout=[1.0, 2.0]), 2, 2, (-1.0, 1.0)),
+    "list": (sl.ListwiseRanking(), 1, 4, (0.0, 3.0)),
+    "contrastive": (sl.Contrastive(1.5), 2, 2, (-1.0, 1.0)),
+    "mean": (sl.MeanPool("tanh", readout=[1.0, -1.0]), 2, 3, (-1.0, 1.0)),
+    "max": (sl.MaxPool("relu"), 1, 3, (-1.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_loss_of_several_rows(name):
+    loss, width, rows, labels = OF_ROWS[name]
+    sl.testing.check_loss(loss, labels=labels, width=width, rows=rows)
+
+
+LABELS_OF_ROWS = {
+    "attention": (sl.AttentionLabels(1.5, heads=2), 4, 3),
+    "tied": (sl.AttentionLabels(tied=True), 2, 3),
+    "pairs": (sl.PairwiseLabels(), 1, 2),
+    "list": (sl.ListwiseLabels(), 1, 4),
+    "drawn": (sl.ListwiseLabels(slope=2.0, activation="tanh"), 2, 4),
+    "same side": (sl.SameSide(), 1, 2),
+    "pool": (sl.PoolLabels("relu", "max"), 2, 3),
+}
+
+
+@pytest.mark.parametrize("name", LABELS_OF_ROWS)
+def test_labels_of_several_rows(name):
+    rule, units, rows = LABELS_OF_ROWS[name]
+    sl.testing.check_labels(rule, units=units, rows=rows)
 
 
 def test_softmax_cross_entropy():

@@ -42,15 +42,17 @@ PRODUCT = Loss(lambda r, y: jnp.sum(r * y))
 TAKEN = "a Problem takes it: scalars of the right arguments, written in jax.numpy"
 
 
-def check_loss(loss: LossLike, *, labels: Sequence[float] = (-1.0, 1.0), width: int = 1) -> None:
+def check_loss(loss: LossLike, *, labels: Sequence[float] = (-1.0, 1.0), width: int = 1, rows: int = 1) -> None:
     """Check a loss L(r, y): a scalar in jax.numpy, continuous in r, with the gradient of its value; `smooth` is true.
 
-    labels: values of y at which it is looked at. width: m, the length of r; at 1 it is a number.
+    labels: values of y at which it is looked at. width: m, the length of r; at 1 it is a number. rows: L, of a loss
+        that reads several; r is then (L, m), or (L,).
     """
     promised = Promises(loss, LossLike)
-    noise = Point(float(labels[0]))
-    promised.call(TAKEN, lambda: Problem(loss=loss, labels=Noise(), noise=noise, sample_ratio=1.0, width=width))
-    _function(promised, "L(r, y)", lambda r, y: loss(fields.as_user(r), y), width, labels)
+    words = {"noise": Point(float(labels[0])), "sample_ratio": 1.0, "width": width, "rows": rows}
+    problem = promised.call(TAKEN, lambda: Problem(loss=loss, labels=Noise(), **words))
+    shape = problem.sample_shape(width)
+    _function(promised, "L(r, y)", lambda r, y: loss(fields.as_user(r.reshape(shape)), y), rows * width, labels)
 
 
 def check_penalty(penalty: PenaltyLike, *, width: int = 1) -> None:
@@ -84,21 +86,23 @@ def check_penalty(penalty: PenaltyLike, *, width: int = 1) -> None:
         promised.hold("prox(θ, step) minimises ½|x − θ|² + step·H(x)", least)
 
 
-def check_labels(rule: LabelRule, *, noise: EntryLaw | None = None) -> None:
-    """Check a rule y = f(r*, z): a finite scalar in jax.numpy; `binary` is true where it is declared.
+def check_labels(rule: LabelRule, *, noise: EntryLaw | None = None, units: int = 1, rows: int = 1) -> None:
+    """Check a rule y = f(r*, z): finite, in jax.numpy, and a scalar for samples of one row; `binary` is true where it
+    is declared.
 
-    noise: the law of z, N(0, 1) by default; where `binary` needs z = ±1 or a class, give that law.
+    noise: the law of z, N(0, 1) by default; where `binary` needs z = ±1 or a class, give that law. units, rows: of the
+    teacher and of a sample, for a rule that reads several.
     """
     promised = Promises(rule, LabelRule)
     law = promised.call("noise(law) is the law of z", lambda: rule.noise(Normal(1.0) if noise is None else noise))
     promised.hold("noise(law) is a law of entries", isinstance(law, EntryLaw))
     z = law.sample(jax.random.key(1), (POINTS,))
     with jax.enable_x64(True):
-        r_star = jnp.asarray(_points(1)[:, 0])
+        r_star = jnp.asarray(_points(units * rows)).reshape(POINTS, *[rows] * (rows > 1), *[units] * (units > 1))
         words = "f(r*, z) is a finite scalar, written in jax.numpy"
         every = jax.jit(jax.vmap(lambda f, s, v: f(s, v), in_axes=(None, 0, 0)))
         y = promised.call(words, lambda: every(rule, r_star, z))
-        promised.hold(words, y.shape == (POINTS,) and np.all(np.isfinite(y)))
+        promised.hold(words, (rows > 1 or y.shape == (POINTS,)) and np.all(np.isfinite(y)))
         promised.hold("binary says that labels are ±1", not rule.binary or np.all(np.abs(y) == 1))
 
 

@@ -221,11 +221,20 @@ class Question:
         """Return the system of a march of so many samples."""
         check_draws(self.algorithm, self.problem, count, steps.times)
         self._check_rare(count)
+        if count < self.known:
+            why = f"a march must hold more samples than normals that a sample of {self.problem.rows} rows is made of"
+            raise reject("samples", count * self.replicas, f"{why}; take {self.known * self.replicas} or more")
         return assemble(
             self.problem, self.algorithm, count, kept, linear=self.linear, response=self.response,
             tested=self.wish.tested, dtype=self.dtype, metrics=self.wish.metrics,
             weight_metrics=self.wish.weight_metrics, kernels=self.wish.kernels, averages=self.wish.averages,
         )  # fmt: skip
+
+    @property
+    def known(self) -> int:
+        """Samples that a march has at least, so that the normals of all rows can be made orthonormal over them."""
+        rows, units = self.problem.rows, self.problem.width + self.problem.k
+        return 1 if rows == 1 else in_each(2 * (rows * units + 2), 1)
 
     def _check_rare(self, count: int) -> None:
         """Refuse a march in which too few of the rare events happen that its averages rest on."""

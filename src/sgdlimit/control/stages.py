@@ -138,7 +138,8 @@ def first_effort(ask: Question) -> Effort:
     wanted = ask.samples or DEFAULT_SAMPLES * width * (1 + pair)
     if ask.samples is None and width > 2 and ask.goal.tol >= LOOSE:
         wanted //= 2
-    each, least = in_each(wanted, ask.replicas), min(in_each(ask.fewest[0], 1), LARGEST_MARCH)
+    each = in_each(wanted, ask.replicas)
+    least = min(in_each(max(ask.fewest[0], ask.known), 1), LARGEST_MARCH)
     if ask.samples is None:
         each = max(each, least)
     least = min(each, least)

@@ -67,7 +67,8 @@ def read_teacher(problem: Problem, groups: Groups, basis: A, xp: ModuleType) -> 
     w_star = xp.concatenate([groups.seen[m:], groups.unseen], axis=1) @ basis[:size]
     if problem.rows == 1:
         return w_star
-    apart = w_star[: problem.read].reshape(problem.read, problem.rows, -1).swapaxes(0, 1)
+    lines = problem.rows, basis.shape[1] // problem.rows
+    apart = w_star[: problem.read].reshape(problem.read, *lines).swapaxes(0, 1)
     relation = problem.data.relation
     return (
         apart
@@ -163,19 +164,27 @@ def _spread(signs: Array, x: Array) -> Array:
 
 def off(basis: Array, x: Array, rows: int = 1) -> Array:
     """Return x without its part along orthonormal rows (or zero ones); what this takes of a random vector is given
-    back. Of lines (…, L·M) each of the L rows by itself."""
-    samples = basis.shape[1]
-    lost = jnp.sum(jnp.mean(basis**2, axis=1)) / samples
-    return (x - known(basis, x, rows)) / jnp.sqrt(1 - (lost if rows == 1 else rows * lost))
+    back."""
+    own = _of_samples(basis, rows)
+    lost = jnp.sum(jnp.mean(own**2, axis=1)) / own.shape[1]
+    return (x - known(basis, x, rows)) / jnp.sqrt(1 - lost)
 
 
 def known(basis: Array, x: Array, rows: int = 1) -> Array:
-    """Return the part of x, (m, M), along the orthonormal rows of the basis; of lines (m, L·M) row by row."""
-    if rows == 1:
-        return moments(x, basis).astype(x.dtype) @ basis
-    apart, own = (part.reshape(len(part), rows, -1).swapaxes(0, 1) for part in (x, basis))
+    """Return the part of x, (m, M), along the orthonormal rows of the basis; of lines (m, L·M) what the whole sample
+    tells of each, not its own row alone."""
+    own = _of_samples(basis, rows)
+    apart = x if rows == 1 else x.reshape(-1, own.shape[1])
     along = moments(apart, own).astype(x.dtype) @ own
-    return along.swapaxes(0, 1).reshape(x.shape)
+    return along if rows == 1 else along.reshape(x.shape)
+
+
+def _of_samples(basis: Array, rows: int) -> Array:
+    """What is known of samples, orthonormal over them, (·, M), from the basis over lines."""
+    if rows == 1:
+        return basis
+    samples = basis.shape[1] // rows
+    return jnp.concatenate([basis[:-2].reshape(-1, samples), basis[-2:, :samples]])
 
 
 def increments(system: System, state: Tree, start: Start, step: Step) -> tuple[Tree, Array, Array | None]:

@@ -183,6 +183,18 @@ def _anchor(system: System, start: Start, here: Local) -> Array:
     return jnp.where(size > DISTINCT * whole, rest, 0.0)
 
 
+def _with_others(rows: int, gram: Array, mixed: Array, past: Array, now: Array) -> tuple[Array, Array]:
+    """Second moments of V and of it with what is seen now, with those of Σ V over the other rows of a sample behind.
+
+    The force on a row answers to the noise of the others too, which is independent of its own: of ranked pairs a test
+    loss has half the variance. E[V_l O_l] = E[S S]/L − E[V V], S the sum over all rows and O_l = S − V_l.
+    """
+    whole, seen = (jnp.sum(x.reshape(len(x), rows, -1), axis=1) for x in (past, now))
+    sums, along = moments(whole, whole), moments(whole, seen) / rows - mixed
+    across, others = sums / rows - gram, (1 - 2 / rows) * sums + gram
+    return jnp.block([[gram, across], [across.T, others]]), jnp.concatenate([mixed, along])
+
+
 class Path(NamedTuple):
     """The past of w over the samples, and its second moments, which need not be added up anew at every step."""
 
@@ -237,15 +249,15 @@ class KickRegression(Response):
     ) -> tuple[Answer, Tree]:
         """Return κ; the noise is orthogonal to the basis, so that force and anchor are taken beside it."""
         assert here.kicks is not None
-        (n, m, M), basis = here.kicks.moments.shape, start.basis
-        left = here.driven - known(basis, here.driven, system.problem.rows)
-        now = jnp.concatenate([_anchor(system, start, here), left])
-        inner, mixed = moments(now, now), moments(here.kicks.moments.reshape(n * m, M), now)
-        gram = jnp.block(
-            [[inner[:m, :m], mixed[:, :m].T], [mixed[:, :m], here.kicks.gram.reshape(n * m, n * m)]]
-        )  # fmt: skip
-        found = regress(gram, jnp.concatenate([inner[:m, m:], mixed[:, m:]]))
-        return Answer(None, found[m:].reshape(n, m, m).transpose(0, 2, 1)), state
+        (n, m, M), basis, rows = here.kicks.moments.shape, start.basis, system.problem.rows
+        left = here.driven - known(basis, here.driven, rows)
+        now, past = jnp.concatenate([_anchor(system, start, here), left]), here.kicks.moments.reshape(n * m, M)
+        inner, mixed, gram = moments(now, now), moments(past, now), here.kicks.gram.reshape(n * m, n * m)
+        if rows > 1:
+            gram, mixed = _with_others(rows, gram, mixed, past, now)
+        gram = jnp.block([[inner[:m, :m], mixed[:, :m].T], [mixed[:, :m], gram]])
+        found = regress(gram, jnp.concatenate([inner[:m, m:], mixed[:, m:]]))[m : m + n * m]
+        return Answer(None, found.reshape(n, m, m).transpose(0, 2, 1)), state
 
 
 @final

@@ -105,13 +105,13 @@ def controlled(found: Marched, limits: dict[str, Limit]) -> dict[str, Limit]:
 def _own_nodes(found: Marched, shared: Shared) -> Nodes:
     """The samples (w_0, w*, z) of another replica: a replica's weights know its own."""
     teacher, (_, m, k, _) = np.asarray(found.system.groups.test_teacher), found.system.shape
-    rows, samples = found.system.problem.rows, found.system.samples
+    rows = found.system.problem.rows
 
     def lines(start: Start) -> np.ndarray:
         basis = np.asarray(start.basis[:, : m + k], np.float64)
         if rows == 1:
             return basis[..., :MOST_NODES]
-        apart = basis.reshape(len(basis), m + k, rows, samples)[..., :MOST_NODES]
+        apart = basis.reshape(len(basis), m + k, rows, -1)[..., :MOST_NODES]
         return apart.swapaxes(1, 2)
 
     def make() -> Nodes:

@@ -138,6 +138,7 @@ def pace_of(schedule: ScheduleLike, algorithm: Algorithm, t_max: float) -> Pace:
 
 
 COUNT = 1024  # samples whose slopes at the start are looked at
+MANY, FEWEST = 16, 64  # units of all rows from which on fewer samples are looked at; so many at least
 TIMES = 9  # at which they are looked at where something changes, besides the one at which the schedule is fastest
 REACHES = (0.55, 1.1, 2.2)
 """Half intervals over which the mean force is looked at, in units of what pre-activations and labels reach; no jump of
@@ -266,8 +267,9 @@ def spike(problem: Problem, curvatures: np.ndarray, z: np.ndarray) -> float:
 
 
 def start_samples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """(w_0, w*) and z of as many samples as `curvature` looks at."""
-    return draws_at_start(problem, COUNT)
+    """(w_0, w*) and z of samples for `curvature`, fewer where they have many rows: their slopes are large matrices."""
+    units = problem.rows * problem.width
+    return draws_at_start(problem, COUNT if problem.rows == 1 else max(FEWEST, min(COUNT, COUNT * MANY // units)))
 
 
 def curvature(problem: Problem, t_max: float, w: np.ndarray, z: np.ndarray, top: float | None = None) -> Curvature:

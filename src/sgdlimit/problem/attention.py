@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._tree import leaf, model, settle, static
 from .._types import Array, Scalar
@@ -135,7 +136,7 @@ class AttentionLabels(LabelRule):
     def check(self, problem: "Problem") -> None:
         """Refuse samples of one row, a teacher of other units, and a positional matrix for other rows."""
         check_tokens("AttentionLabels", self, problem.rows, problem.read, "teacher_width")
-        rows, shape = problem.rows, jnp.shape(self.positional) if self.positional is not None else ()
+        rows, shape = problem.rows, np.shape(self.positional)
         if self.positional is not None and shape != (rows, rows):
             raise reject("AttentionLabels.positional", f"shape {shape}", f"it must be of shape ({rows}, {rows})")
 
