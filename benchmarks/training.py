@@ -95,13 +95,16 @@ PARTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def seconds(problem: sl.Problem, algorithm: sl.Algorithm, averages: Any = (), repeats: int = 5) -> float:
+def seconds(
+    problem: sl.Problem, algorithm: sl.Algorithm, averages: Any = (), repeats: int = 5, *, samples: int = 2048,
+    replicas: int = 8, t_max: float = 6.0, steps: int = 120, kept: Moments | None = None,
+) -> float:  # fmt: skip
     """The shortest of some marches, programs compiled before."""
-    times = np.linspace(0, 6, 121)
+    times = np.linspace(0, t_max, steps + 1)
     with jax.enable_x64(True):
-        kept = Moments(ladder(6.0, 0.05))
-        system = march.assemble(problem, algorithm, 2048, kept, averages=tuple(averages))
-        draws = Work(system, times, 1, 0, range(8)).draws()
+        kept = kept or Moments(ladder(t_max, t_max / steps))
+        system = march.assemble(problem, algorithm, samples, kept, averages=tuple(averages))
+        draws = Work(system, times, 1, 0, range(replicas)).draws()
         starts = jax.tree.map(lambda *parts: jnp.stack([jnp.asarray(part) for part in parts]), *draws)
         level, best = planning.level(times, 1, kept, "float32"), np.inf
         for _ in range(repeats + 1):

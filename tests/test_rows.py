@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agreement import assert_within
+from agreement import assert_paired, assert_within
 
 import sgdlimit as sl
 from sgdlimit.algorithms.samples import StoredData, Weights, draw_rows
@@ -214,6 +214,37 @@ def test_rows_that_do_not_talk_are_as_many_samples(algorithm):
         rows=rows, **shared,
     )  # fmt: skip
     alike(sl.solve(several, made, seed=1, **SIZE), sl.solve(single, fewer, seed=2, **SIZE))
+
+
+EXACT = {
+    "pairs": (dict(loss=sl.PairwiseRanking(), labels=sl.PairwiseLabels(), noise=sl.Normal(0.3), rows=2), sl.SGD(0.5)),
+    "correlated": (
+        dict(loss=sl.PairwiseRanking(), labels=sl.PairwiseLabels(), rows=2, bias=True, init=sl.Normal(0.5),
+             data=sl.Sequence(positions=[1.0, -0.5], correlation=[[1.0, 0.5], [0.5, 2.0]])), sl.ShuffledSGD(0.5)),
+    "tokens": (
+        dict(loss=sl.Attention(inverse_temperature=1.5), labels=sl.AttentionLabels(1.5), init=sl.Normal(0.5), width=2,
+             rows=3), sl.SGD(0.4, batch_size=2, step=sl.Step(clip=0.5))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "pairs")) for name in EXACT])
+def test_regression_beside_exact_tangents(name):
+    """On the same draws, with the whole past and derivatives of every sample, over all rows."""
+    words, algorithm = EXACT[name]
+    problem = sl.Problem(**dict(sample_ratio=1.5, teacher=sl.Normal(1.0), penalty=sl.Ridge(0.1)) | words)
+    size = dict(t_max=1.0, dt=0.125, samples=8192, seed=2)
+    found, exact = sl.solve(problem, algorithm, **size), sl.references.tangents(problem, algorithm, **size)
+    assert_paired(found, exact, floor=1e-3)
+
+
+@pytest.mark.slow
+def test_kernels_of_several_rows():
+    """C_θ and R_θ of a combination of rows are those of the one row."""
+    several, single = pair()
+    words = dict(t_max=1.0, dt=0.125, samples=16384, kernels=True)
+    one, other = (sl.solve(p, sl.SGF(0.5), seed=s, **words) for s, p in enumerate((several, single)))
+    for name in ("C_theta", "R_theta"):
+        np.testing.assert_allclose(one[name], other[name], atol=0.03 * np.max(np.abs(other[name])))
 
 
 def test_one_row_said_is_one_row():
@@ -471,8 +502,8 @@ WRONG = {
     "preferred": lambda: sl.solve(
         attention(loss=sl.PairwiseRanking("tanh"), labels=sl.Labels(lambda s, z: z)), sl.SGD(0.1), t_max=1.0
     ),
-    "kernels": lambda: sl.solve(attention(), sl.SGD(0.1), t_max=1.0, kernels=True),
-    "tangents": lambda: sl.references.tangents(attention(), sl.SGD(0.1), t_max=1.0),
+    "processes": lambda: sl.references.processes(attention(), sl.SGF(0.1), t_max=1.0),
+    "fixed point": lambda: sl.references.fixed_point(attention(), sl.SGF(0.1), t_max=1.0),
     "matrix": lambda: sl.least_squares_on_data(np.ones((9, 2, 4)), np.ones(9), sl.SGD(0.1), t_max=1.0),
     "one row of data": lambda: sl.simulate_on_data(np.ones((9, 1, 4)), np.ones(9), sl.SGD(0.1), t_max=1.0),
     "two labels": lambda: sl.simulate_on_data(np.ones((9, 2, 4)), np.ones(2), sl.SGD(0.1), t_max=1.0),
@@ -488,7 +519,8 @@ ARGUMENT = {
     "pool": "PoolLabels.pool", "classes": "data", "margin": "Contrastive.margin", "no sequence": "Sequence",
     "one place": "Sequence", "singular": "Sequence.correlation", "not symmetric": "Sequence.correlation",
     "of two sizes": "Sequence.positions", "mixture within": "Sequence.data", "features": "Sequence.data",
-    "toward": "Sequence.positions", "winner": "labels", "preferred": "labels", "kernels": "rows", "tangents": "rows",
+    "toward": "Sequence.positions", "winner": "labels", "preferred": "labels", "processes": "rows",
+    "fixed point": "rows",
     "matrix": "X", "one row of data": "X", "two labels": "y", "plain data": "rows",
 }  # fmt: skip
 

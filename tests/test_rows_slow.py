@@ -85,17 +85,26 @@ def dot_product(init):
 
 
 def test_the_published_minimisers_of_dot_product_attention():
-    """Semantic from a start along θ*, positional from one along the ones: overlap, norm, mean, losses to 2 %."""
-    words = dict(times=sl.grid.geometric(1500.0, 1.0, 24), tol=2e-2, max_seconds=240.0)
-    semantic = sl.solve(dot_product(sl.Towards([[0.6, 0.0]], scale=0.8)), sl.GradientFlow(), **words)
-    last = {name: np.ravel(semantic[name][-1])[0] for name in ("overlap", "norm", "test_loss", "train_loss")}
-    assert last["overlap"] == pytest.approx(0.634, rel=0.02)
-    assert last["norm"] == pytest.approx(0.457, rel=0.02)
-    assert last["test_loss"] == pytest.approx(0.001397, rel=0.02)
-    assert 2 * last["train_loss"] + 0.005 * last["norm"] == pytest.approx(0.003599, rel=0.01)
+    """Semantic from a start along θ*, positional from one along the ones: overlap, norm, mean, losses to 2 %, and two
+    errors of the march."""
+    semantic, positional = (
+        sl.solve(dot_product(start), sl.GradientFlow(), times=np.linspace(0.0, last, 11), dt=dt, samples=65536)
+        for start, last, dt in (
+            (sl.Towards([[0.6, 0.0]], scale=0.8), 800.0, 1.0), (sl.Towards([[0.0, 0.26]], scale=0.45), 2500.0, 2.5),
+        )
+    )  # fmt: skip
+
+    def reaches(solution, name, published, share=0.02):
+        value, error = (float(np.ravel(part[-1])[0]) for part in solution.curve(name))
+        assert abs(value - published) <= share * published + 2 * error, (name, value, error)
+
+    reaches(semantic, "overlap", 0.634)
+    reaches(semantic, "norm", 0.457)
+    reaches(semantic, "test_loss", 0.001397)
     assert abs(semantic["mean_overlap"][-1, 0, 0]) < 0.01
-    positional = sl.solve(dot_product(sl.Towards([[0.0, 0.3]], scale=0.5)), sl.GradientFlow(), **words)
+    objective = 2 * semantic["train_loss"][-1] + 0.005 * semantic["norm"][-1, 0, 0]
+    assert objective == pytest.approx(0.003599, rel=0.01)
+    reaches(positional, "norm", 0.200)
+    reaches(positional, "mean_overlap", 0.259)
+    reaches(positional, "test_loss", 0.00349)
     assert abs(positional["overlap"][-1, 0, 0]) < 0.01
-    assert positional["norm"][-1, 0, 0] == pytest.approx(0.200, rel=0.02)
-    assert positional["mean_overlap"][-1, 0, 0] == pytest.approx(0.259, rel=0.02)
-    assert positional["test_loss"][-1] == pytest.approx(0.00349, rel=0.02)

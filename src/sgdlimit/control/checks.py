@@ -137,11 +137,8 @@ def _place(jump: Jump, by: Array | Host) -> str:
 
 
 def refuse_step(problem: Problem, algorithm: Algorithm, linear: bool, slopes: bool, name: str) -> None:
-    """Refuse parts of a step that have no limit here, or none that is known, and tangents of several rows."""
+    """Refuse parts of a step that have no limit here, or none that is known."""
     how = algorithm.how
-    if slopes and problem.rows > 1:
-        why = f"{name} takes the tangents of a sample, which are known for one row; use sl.solve without kernels"
-        raise reject("rows", problem.rows, why)
     if how.rate is not None and how.rate.by_coordinate and not linear:
         why = f"rates of coordinates with a penalty that is not a ridge are not derived; take sl.Ridge, or {ALIKE}"
         raise reject("Step.rate", type(how.rate).__name__, why)

@@ -44,10 +44,10 @@ from .checks import (
 DEFAULT_TOLERANCE = 1e-2
 MOST_SAMPLES = 2**26
 """As far as samples grow, and may be asked for."""
-LONG = 64.0
-"""Marches to later times take the tangents of one unit with a smooth force: a path that has grown slow tells a
-regression little of its past. Gradient flow on least squares (δ = 1, λ = 0) to t = 1000 takes four times as long by
-regression at the same noise, and a regression on the path of w runs away at t = 600."""
+LONG, ROWS = 64.0, 2
+"""Marches to later times take the tangents of one unit with a smooth force, of so many rows at most: a path that has
+grown slow tells a regression little of its past. Gradient flow on least squares (δ = 1, λ = 0) to t = 1000 takes four
+times as long by regression at the same noise, and a regression on the path of w runs away at t = 600."""
 MOST_FUNCTIONS = 64
 """More exponentials are closer to each other than single precision can tell."""
 FEWEST = 256
@@ -301,7 +301,7 @@ def asked(
     pace = look(problem, algorithm, times.last)
     refuse_step(problem, algorithm, linear, kernels or response is not None, name)
     apart = algorithm.how.by_batch or algorithm.how.friction is not None  # of many functions: (nm)² tangents take long
-    single = problem.width == problem.rows == 1
+    single = problem.width == 1 and problem.rows <= ROWS
     slopes = kernels or (times.last > LONG and pace.smooth and single and not apart)
     return Question(
         problem=problem, algorithm=algorithm, times=times._replace(dt=checked.dt),

@@ -63,7 +63,7 @@ class Local(NamedTuple):
     at: Callable[[Array], Array]
     """The force at other pre-activations."""
     slope: Callable[[Array], Array]
-    """∂ℓ_i/∂r at pre-activations, (m, m, M)."""
+    """∂ℓ_i/∂r at pre-activations, (m, m, M); of samples with L rows (m·L, m·L, M), of the independent rows."""
 
 
 class Answer(NamedTuple):
@@ -312,21 +312,23 @@ class Tangents(Response):
     """𝓡(i,j) = E[∂ℓ_i/∂w_j] (`eq:se_xi`) from all tangents of every sample (`eq:dell_dw_disc`), through their moments.
 
     q_b = Σ_j (∂r_i/∂w_j) φ_b(i,j) = −(1/δ) Σ_a ρ_a H_ab with H_ab = Σ_k φ_a(i,k) D_k Σ_{j≤k} (∂r_k/∂w_j) φ_b(i,j),
-    D_k = Z_k ∇ℓ_k: exact but for the projection of R_w.
+    D_k = Z_k ∇ℓ_k: exact but for the projection of R_w. Of samples with several rows the units of all rows are units,
+    on each of which R_w acts as on one row, and 𝓡 is the sum over the rows.
     """
 
     def init(self, system: System) -> Array:
-        """Return H, (n, m, n, m, M), of samples that have no tangents yet: zero."""
-        _, m, _, M = system.shape
-        n = system.memory.size
-        return jnp.zeros((n, m, n, m, M), system.dtype)
+        """Return H, (n, m, n, m, M), of samples that have no tangents yet: zero; m are the units of all rows."""
+        n, m = system.memory.size, system.problem.width * system.problem.rows
+        return jnp.zeros((n, m, n, m, system.samples), system.dtype)
 
     def step(
         self, system: System, step: Step, start: Start, state: Array, rho: Array, here: Local
     ) -> tuple[Answer, Array]:
         """Return Γ_i = E[∇ℓ], κ from the moments ξ_b = E[∇ℓ q_b] of 𝓡(i, ·), and the next H."""
-        H, memory, m = state, system.memory, system.problem.width
-        slope = here.slope(here.r)
+        H, memory, rows = state, system.memory, system.problem.rows
+        slope, m = here.slope(here.r), system.problem.width * rows
+        if rows > 1:
+            rho = jnp.kron(rho, jnp.eye(rows))
         weighted = slope if here.expected is None else here.expected * slope
         delta = jnp.asarray(system.problem.sample_ratio, H.dtype)
         q = combine(-rho.astype(H.dtype) / delta, H)
@@ -338,5 +340,12 @@ class Tangents(Response):
             H = memory.shift(step.memory, H, 2)
         gamma = jnp.mean(weighted, axis=-1).astype(jnp.float64)  # eq:Gamma, eq:Gamma_planted
         equal = -jnp.einsum("acs,cbs->ab", slope, slope).astype(jnp.float64) / system.samples
+        gamma, xi, equal = (part if rows == 1 else _over_rows(part, rows) for part in (gamma, xi, equal))
         answer = Answer(gamma, memory.dual(step.memory, xi), equal / system.problem.sample_ratio)
         return answer, memory.push(step.memory, H, pushed)
+
+
+def _over_rows(matrices: Array, rows: int) -> Array:
+    """Sum of the blocks (…, m, m) of every row with itself, from matrices over units of all rows."""
+    m = matrices.shape[-1] // rows
+    return jnp.einsum("...alcl->...ac", matrices.reshape(*matrices.shape[:-2], m, rows, m, rows))

@@ -102,7 +102,7 @@ def forced(
     problem, algorithm, how = problem_at(system, training.shared), system.algorithm, system.algorithm.how
     if algorithm.step is None:
         at = partial(of_samples, fields.force, problem, step.t, start)
-        slope = partial(of_samples, fields.force_r, problem, step.t, start)  # of one row alone
+        slope = partial(_slopes_of, fields.force_r, problem, step.t, start)
         return Forced(at(r), at, slope, 1.0, 1.0, None, problem.schedule(step.t), None, None)
     S, rate = _length(system), how.rate
     clip = how.clip if how.clip is not None and how.clip.per == "sample" else None
@@ -148,7 +148,7 @@ def forced(
         return jnp.asarray(pace).astype(value.dtype) * value
 
     def slope(r: Array) -> Array:
-        return of_samples(jax.jacfwd(pull, argnums=2), problem, step.t, start, r)
+        return _slopes_of(jax.jacfwd(pull, argnums=2), problem, step.t, start, r)
 
     by_line = tiled(problem, shortened)
     force = jnp.asarray(pace).astype(raw.dtype) * by_line * raw
@@ -166,6 +166,16 @@ def of_samples(field: Callable[..., Array], problem: Problem, t: Scalar, start: 
     samples with L rows, (m, L·M), L times the field."""
     found = each(lambda *sample: field(problem, t, *sample))(as_read(problem, r), start.r_star, start.z)
     return as_lines(problem, found).astype(r.dtype)
+
+
+def _slopes_of(field: Callable[..., Array], problem: Problem, t: Scalar, start: Start, r: Array) -> Array:
+    """∂ℓ/∂r of every sample, (m, m, M), in the precision of r; of L rows (m·L, m·L, M), in the order of lines."""
+    found = each(lambda *sample: field(problem, t, *sample))(as_read(problem, r), start.r_star, start.z).astype(r.dtype)
+    if problem.rows == 1:
+        return found
+    mixed = unmixed(problem, jnp.moveaxis(unmixed(problem, found), 2, 0))  # (L', L, m, m', M)
+    units = problem.rows * problem.width
+    return mixed.transpose(2, 1, 3, 0, 4).reshape(units, units, -1)
 
 
 def _squares_of(problem: Problem, raw: Array) -> Array:

@@ -38,7 +38,7 @@ from ..problem.trained import trained_of
 from ..progress import Progress
 from ..results import Solution, provenance
 from ..results.variables import Estimate, over_replicas
-from .marched import check_size
+from .marched import check_size, refuse_rows
 
 CONVERGED = 1e-3  # relative change of C_θ at which it stops: below the Monte Carlo error of any sensible M
 AT_ONCE = 128  # samples whose tangents (P × P each) are held at the same time
@@ -177,6 +177,7 @@ def fixed_point(
     damping = real("damping", damping, above=0, most=1, why="α must lie in (0, 1]")
     iterations = whole("iterations", iterations, least=1, why="it must be a whole number ≥ 1")
     check_choices(problem, algorithm, None, kernels)
+    refuse_rows(problem)
     if problem.bias or not problem.data.iid:
         given = "bias=True" if problem.bias else f"data={type(problem.data).__name__}"
         raise reject("problem", given, "the paper's iteration is for iid entries and no intercept; use sl.solve")

@@ -143,6 +143,7 @@ def processes(
     if isinstance(algorithm, Algorithm) and not (algorithm.gaussian or algorithm.noise_temperature == 0):
         why = "the paper's processes need Gaussian increments; take sl.SGF, or use sl.references.tangents"
         raise reject("algorithm", type(algorithm).__name__, why)
+    refuse_rows(problem)
     return _marched(problem, algorithm, t_max, Paper(), "processes", words, progress)
 
 
@@ -163,7 +164,14 @@ def _marched(
 
 def check_size(problem: Problem, steps: int, name: str) -> None:
     """Refuse more steps than a sample can hold pairs of."""
-    if steps * problem.width > MOST:
+    units = problem.width * problem.rows
+    if steps * units > MOST:
         why = f"{name} holds the square of steps times width, {MOST} at most, for every sample"
         why += "; take a larger dt or a shorter t_max, or use sl.solve"
-        raise reject("dt", f"{steps} steps at width {problem.width}", why)
+        raise reject("dt", f"{steps} steps at width {units}", why)
+
+
+def refuse_rows(problem: Problem) -> None:
+    """Refuse samples with several rows, which the paper does not have."""
+    if isinstance(problem, Problem) and problem.rows > 1:
+        raise reject("rows", problem.rows, "the paper's own methods know one row a sample; use sl.references.tangents")
